@@ -75,6 +75,9 @@ class _Page(Tab):
         for what in ("keyDown", "keyUp"):
             await self.call("Input.dispatchKeyEvent", type=what, **said, **KEYS[key])
 
+    async def type(self, text: str) -> None:
+        await self.call("Input.insertText", text=text)
+
     async def looks(self, width: int, height: int, scheme: str) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.call("Emulation.setDeviceMetricsOverride", **size)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,8 +67,13 @@ class _Page(Tab):
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         keys = [SHIFT, KEYS[key]] if shift else [KEYS[key]]
-        actions = [{"type": "keyDown", "value": one} for one in keys]
-        actions += [{"type": "keyUp", "value": one} for one in reversed(keys)]
+        await self._act([("keyDown", one) for one in keys] + [("keyUp", one) for one in reversed(keys)])
+
+    async def type(self, text: str) -> None:
+        await self._act([(what, one) for one in text for what in ("keyDown", "keyUp")])
+
+    async def _act(self, keys: Sequence[tuple[str, str]]) -> None:
+        actions = [{"type": what, "value": key} for what, key in keys]
         await self.call(
             "input.performActions", actions=[{"type": "key", "id": "keys", "actions": actions}], **self.page
         )

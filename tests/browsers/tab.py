@@ -73,6 +73,10 @@ class Tab(ABC):
         """Press a key: Tab, Enter or Escape."""
 
     @abstractmethod
+    async def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+
+    @abstractmethod
     async def looks(self, width: int, height: int, scheme: str) -> None:
         """Change the size of the window. Where a test can choose the colour scheme that the user prefers, choose it."""
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.browsers.judging import see
-from tests.browsers.tab import Tab
+from tests.browsers.tab import Tab, use_key
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -93,7 +95,7 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.show(f"{service.url}/#/jobs", "No job has been started yet.")
     await tab.run(fill("job-prefix", "page:"))
     await tab.run(f"{button('Start…')}.click()")
-    await tab.until(ASKS % "2 counters begin with “page:” now.")
+    await tab.until(ASKS % "2 counters begin with “page:” now. Their values are written")
     await tab.run(SUBMIT)
     await tab.until("document.querySelectorAll('main tbody tr').length === 1")
     assert await tab.run(f"!!{button('Stop…')}")
@@ -107,7 +109,7 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.run("{" + kind % "add" + "}; 0")
     await tab.run(fill("job-amount", "-10"))
     await tab.run(f"{button('Start…')}.click()")
-    await tab.until(ASKS % "The number is -10.")
+    await tab.until(ASKS % "To each of them, -10 is added, once.")
     await tab.run(SUBMIT)
     await tab.until("document.querySelectorAll('main tbody tr').length === 2")
     await see(tab, axe, "jobs", tmp_path)
@@ -120,19 +122,106 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.until(ASKS % "To go on, type page:")
 
 
-async def test_a_key_that_may_not_change_hears_which_scope_it_needs(tmp_path: Path, tab: Tab) -> None:
-    file, keys = keys_file(tmp_path, reader={"scopes": ["read", "write"]})
+OFFERED: Final = (
+    "[...document.querySelectorAll('main button')].filter(one => one.checkVisibility()).map(one => one.textContent)"
+)
+ADMINISTERS: Final = ("/#/counter/a", "/#/jobs", "/#/dead-letters")
+
+
+async def test_a_key_that_may_not_change_is_offered_nothing_and_hears_which_scope_it_needs(
+    tmp_path: Path, tab: Tab
+) -> None:
+    scopes = {"reader": {"scopes": ["read", "write"]}, "admin": {"scopes": ["read", "admin"]}}
+    file, keys = keys_file(tmp_path, **scopes)
     async with running(tmp_path, keys_file=str(file)) as service:
-        await tab.go(service.url)
-        await tab.run(f"sessionStorage.setItem('countersink-key', {keys['reader']!r}); location.hash = '#/jobs'")
-        await tab.until("/needs the scope admin/.test(document.querySelector('main').innerText)")
-        await tab.run("location.hash = '#/counter/a'")
-        await tab.until(f"!{button('Set…')}?.disabled")
-        await tab.run(f"{button('Set…')}.click()")
-        await tab.run(SUBMIT)
-        await tab.until("/needs the scope admin/.test(document.querySelector('dialog .wrong')?.innerText)")
+        for key, path in [(key, path) for key in scopes for path in ADMINISTERS]:
+            await use_key(tab, service.url, keys[key])
+            await tab.go(service.url + path)
+            if key == "reader":
+                await tab.until("/needs the scope admin/.test(document.querySelector('main')?.innerText)")
+                assert await tab.run(OFFERED) == []
+            else:
+                await tab.until(f"({OFFERED}).length > 0")
 
 
-async def test_with_a_listener_for_administrators_the_public_one_says_where_to_go(tmp_path: Path, tab: Tab) -> None:
+@pytest.mark.parametrize("path", ADMINISTERS)
+async def test_with_a_listener_for_administrators_the_public_one_says_where_to_go(
+    tmp_path: Path, tab: Tab, path: str
+) -> None:
     async with running(tmp_path, apart=True) as service:
-        await tab.show(f"{service.url}/#/jobs", "If the service runs with --admin-port, open the console there.")
+        await tab.show(service.url + path, "If the service runs with --admin-port, open the console there.")
+        assert await tab.run(OFFERED) == []
+
+
+async def test_what_is_typed_replaces_the_value_and_the_new_one_is_said_first(service: Service, tab: Tab) -> None:
+    await service.incr("page:home", b'{"delta": 9321}')
+    await tab.show(f"{service.url}/#/counter/page%3Ahome", "Change this counter")
+    await tab.until(f"{button('Set…')}.checkVisibility() && !{button('Reset…')}.disabled")
+    await tab.run(f"{button('Set…')}.focus()")
+    await tab.press("Enter")
+    await tab.until(ASKS % "9,321 → 9,321")
+    await tab.type("1000")
+    await tab.until(ASKS % "9,321 → 1,000")
+    await service.incr("page:home")
+    await tab.until(ASKS % "9,322 → 1,000")
+    assert await tab.run(ASKS % "Its value is 9,322 now")
+    await tab.press("Enter")
+    await tab.until(CLOSED)
+    await tab.until(VALUE % "1,000")
+    assert await service.value("page:home") == 1000
+    await tab.run(f"{button('Set…')}.click()")
+    await tab.type("1,000")
+    await tab.until(ASKS % "Type a whole number, without spaces or commas.")
+    await tab.press("Escape")
+    await tab.until(CLOSED)
+    await tab.run(f"{button('Shards…')}.click()")
+    await tab.type("3")
+    await tab.press("Enter")
+    await tab.until(CLOSED)
+    assert (await service.read("page:home"))["shards"] == 3
+
+
+UNKNOWN: Final = "\N{EN DASH}"
+SLOW_CHANGES: Final = """
+window.sent = window.fetch;
+window.fetch = async (...all) => {
+  const answer = await sent(...all)
+  if (all[1].method) await new Promise(done => setTimeout(done, 2500))
+  return answer
+};
+0
+"""
+
+
+async def test_a_set_is_no_rate(service: Service, tab: Tab) -> None:
+    """Neither if the stream shows the new value before the answer to the set has come."""
+    await service.incr("page:home", b'{"delta": 5}')
+    await tab.show(f"{service.url}/#/counter/page%3Ahome", "Change this counter")
+    speed = "document.querySelectorAll('.facts dd span')[2].textContent"
+    await tab.until(f"{speed} === '0/s' && {button('Set…')}.checkVisibility()")
+    await tab.run(SLOW_CHANGES)
+    await tab.run(f"""{{
+        window.speeds = new Set()
+        const seen = new MutationObserver(() => speeds.add({speed}))
+        seen.observe(document.querySelector('.facts'), {{subtree: true, childList: true, characterData: true}})
+    }}""")
+    await tab.run(f"{button('Set…')}.click()")
+    await tab.type("2000000")
+    await tab.run(SUBMIT)
+    await tab.until(VALUE % "2,000,000")
+    await tab.until(CLOSED)
+    await tab.until(f"{speed} === '0/s'")
+    assert set(await tab.run("[...speeds]")) == {UNKNOWN, "0/s"}
+    await service.incr("page:home", b'{"delta": 90}')
+    await tab.until(f"/[1-9]/.test({speed})")
+
+
+async def test_a_dialog_does_not_stay_over_another_page(service: Service, tab: Tab) -> None:
+    await service.incr("a")
+    await service.incr("b")
+    await tab.show(f"{service.url}/#/counter/a", "Change this counter")
+    await tab.until(f"{button('Set…')}.checkVisibility()")
+    await tab.run(f"{button('Set…')}.click()")
+    await tab.until(ASKS % "Set a")
+    await tab.run("location.hash = '#/counter/b'")
+    await tab.until(CLOSED)

@@ -91,6 +91,78 @@ async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path,
         assert await tab.run("document.querySelector('pre').innerText.includes('COUNTERSINK_KEY')")
 
 
+async def test_a_second_key_replaces_the_first_and_both_can_be_forgotten(service: Service, tab: Tab) -> None:
+    await tab.show(service.url, "Nothing has been counted yet")
+    kept, open_ = "sessionStorage.getItem('countersink-key')", "document.getElementById('key-dialog').open"
+    for key in ("csk_first_1", "csk_second_2"):
+        await tab.run("document.getElementById('key-button').focus()")
+        await tab.press("Enter")
+        await tab.until(open_)
+        await tab.type(key)
+        await tab.press("Enter")
+        await tab.until(f"!{open_}")
+        assert await tab.run(kept) == key
+    await tab.run("document.getElementById('key-button').click()")
+    assert await tab.run("document.getElementById('key-dialog').innerText.includes('replaces the one')")
+    await tab.press("Enter")  # with nothing in the field
+    assert await tab.run(open_)
+    await tab.run("document.getElementById('key-forget').click()")
+    assert await tab.run(kept) is None
+
+
+async def reloaded(tab: Tab) -> None:
+    await tab.run("window.before = true; location.reload()")
+    await tab.until("window.before === undefined && document.readyState === 'complete'")
+
+
+async def test_the_filter_and_the_order_are_in_the_address(service: Service, tab: Tab) -> None:
+    for name, by in (("page:a/b&c", 1), ("page:z", 5), ("other", 9)):
+        await service.incr(name, b'{"delta": %d}' % by)
+    first = "document.querySelector('tbody a')?.textContent"
+    await tab.show(service.url, "3 counters.")
+    await tab.run("prefix.value = 'page:'; prefix.dispatchEvent(new Event('input'))")
+    await tab.run("order.value = 'value'; order.dispatchEvent(new Event('change'))")
+    await tab.until(f"document.querySelectorAll('tbody tr').length === 2 && {first} === 'page:z'")
+    address = await tab.run("location.href")
+    await tab.run("document.querySelector('tbody a').click()")
+    await tab.until("document.querySelector('.value')?.textContent === '5'")
+    await tab.run("document.querySelector('[data-by=day]')?.click(); history.back()")
+    await tab.until(f"{first} === 'page:z'")
+    assert await tab.run("[prefix.value, order.value]") == ["page:", "value"]
+    await tab.run("prefix.value = 'page:a/b&'; prefix.dispatchEvent(new Event('input'))")
+    await tab.until(f"{first} === 'page:a/b&c'")
+    await reloaded(tab)
+    await tab.until(f"{first} === 'page:a/b&c' && document.querySelectorAll('tbody tr').length === 1")
+    await tab.run("document.querySelector('nav a').click()")
+    await tab.until("document.querySelectorAll('tbody tr').length === 3")
+    await tab.go("about:blank")
+    await tab.go(address)
+    await tab.until(f"document.querySelectorAll('tbody tr').length === 2 && {first} === 'page:z'")
+
+
+async def test_the_length_of_a_bar_is_in_the_address(service: Service, tab: Tab) -> None:
+    await service.incr("page:home")
+    await tab.show(f"{service.url}/#/counter/page%3Ahome", "in all.")
+    await tab.run("document.querySelector('[data-by=day]').click()")
+    await reloaded(tab)
+    await tab.until("document.querySelector('[aria-pressed=true]')?.textContent === 'Last 90 days'")
+
+
+async def test_the_order_says_at_the_top_what_it_sorts(service: Service, tab: Tab) -> None:
+    body = b'{"counters": {%b}}' % b",".join(b'"page:%03d": %d' % (number, number + 1) for number in range(150))
+    await service.post("/v1/increments", body)
+    await tab.show(service.url, "The first 100 by name. There are more")
+    await tab.run("order.value = 'value'; order.dispatchEvent(new Event('change'))")
+    await tab.until("document.querySelector('tbody a').textContent === 'page:099'")
+    said = "one => one.textContent.includes('Only the first 100 by name are sorted.')"
+    told = f"[...document.querySelectorAll('main p')].find({said})"
+    top = "document.querySelector('table').getBoundingClientRect().top"
+    assert await tab.run(f"{told}.getBoundingClientRect().bottom <= {top}")
+    await tab.run("document.querySelector('.more button').click()")
+    await tab.until("document.querySelector('tbody a').textContent === 'page:149'")
+    assert await tab.run(f"{told} === undefined && document.body.innerText.includes('150 counters.')")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

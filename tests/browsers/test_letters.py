@@ -85,4 +85,4 @@ async def test_dead_letters_need_the_scope_admin(tmp_path: Path, tab: Tab) -> No
         await tab.until("document.querySelector('#key-dialog')?.open")
         enter = "document.getElementById('key-text').value = '%s'; document.querySelector('[type=submit]').click()"
         await tab.run(enter % keys["reader"])
-        await tab.until("document.getElementById('state').textContent.includes('needs the scope admin')")
+        await tab.until("document.querySelector('main').innerText.includes('needs the scope admin.')")

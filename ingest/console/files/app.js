@@ -23,12 +23,14 @@ let following = new AbortController();
 
 function found() {
   if (location.pathname === "/docs") return ["docs", docs()];
-  const [, page = "", name = ""] = location.hash.split("/");
-  if (page === "counter" && name) return ["counters", counter(decoded(name))];
+  const [path, query] = location.hash.split("?");
+  const [, page = "", name = ""] = path.split("/");
+  const chosen = new URLSearchParams(query);
+  if (page === "counter" && name) return ["counters", counter(decoded(name), chosen)];
   if (page === "dead-letters") return ["pipeline", deadLetters()];
   if (page === "pipeline") return ["pipeline", pipeline()];
   if (page === "jobs") return ["jobs", jobs()];
-  return ["counters", counters()];
+  return ["counters", counters(chosen)];
 }
 
 function decoded(name) {
@@ -84,8 +86,16 @@ function tell(text, bad) {
 
 function ask(why) {
   if (why) say(document.getElementById("key-why"), why);
-  field.value = key.get();
+  field.value = ""; // a key that is in use stays hidden, and what is typed or pasted replaces it
+  say(document.getElementById("key-hint"), key.get() ? "This key replaces the one that this tab uses now." : "This tab keeps the key until you close it.");
+  document.getElementById("key-forget").hidden = !key.get();
   if (!dialog.open) dialog.showModal();
+}
+
+function use(text) {
+  key.set(text);
+  dialog.close();
+  show();
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -94,13 +104,13 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 document.getElementById("key-button").addEventListener("click", () => ask(""));
 document.getElementById("key-cancel").addEventListener("click", () => dialog.close());
+document.getElementById("key-forget").addEventListener("click", () => use(""));
 document.getElementById("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  key.set(field.value.trim());
-  dialog.close();
-  show();
+  use(field.value.trim());
 });
 addEventListener("hashchange", () => {
+  for (const open of document.querySelectorAll("dialog[open]")) open.close(); // it is about the page before
   show();
   main.focus({ preventScroll: true });
 });

@@ -11,11 +11,10 @@ export function changes() {
     return { cells, node: el("tr", {}, ...cells) };
   });
   const told = el("p", { class: "hint" }, "\u00a0");
-  const node = el("section", { class: "card panel" }, el("h2", {}, "Last changes"),
-    el("table", { class: "changes" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Seen at"), el("th", { scope: "col", class: "number" }, "Change"), el("th", { scope: "col", class: "number" }, "Value"))),
-      el("tbody", {}, ...rows.map((row) => row.node))),
-    told);
+  const table = el("table", { class: "changes" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Seen at"), el("th", { scope: "col", class: "number" }, "Change"), el("th", { scope: "col", class: "number" }, "Value"))),
+    el("tbody", {}, ...rows.map((row) => row.node)));
+  const node = el("section", { class: "card panel" }, el("h2", {}, "Last changes"), table, told);
   const opened = clock(new Date());
   const seen = [];
   let last = null;
@@ -27,6 +26,7 @@ export function changes() {
       seen.length = Math.min(seen.length, SHOWN);
     }
     last = value;
+    table.style.setProperty("--long", Math.max(0, ...seen.map((texts) => texts.join("").length)));
     rows.forEach(({ cells }, place) => cells.forEach((cell, column) => say(cell, seen[place]?.[column] ?? "")));
     say(told, seen.length ? "A change may be several increments." : `None since ${opened}.`);
   }

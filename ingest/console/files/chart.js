@@ -1,12 +1,15 @@
 // Numbers over time, drawn by uPlot in the colours of the page: lines of the last minutes, or bars.
 
-import { clock, el, moment, say } from "./dom.js";
+import { clock, el, moments, say } from "./dom.js";
 
 const MOST = 300;
 const COLOURS = ["--accent", "--second"];
+// A time on the scale has no fractions of a second, and a count no fractions: two marks would say the same.
+const TIMES = [1, 5, 10, 15, 30, ...[1, 5, 10, 15, 30].map((one) => one * 60), ...[1, 2, 3, 4, 6, 8, 12].map((one) => one * 3600), ...[1, 2, 5, 10, 15, 30].map((one) => one * 86_400)];
+const WHOLE = Array.from({ length: 19 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
-/** A title with the present numbers, and a line for each name. `write` makes text of a number. */
-export function panel(title, write, names, height = 130) {
+/** A title with the present numbers, and a line for each name. `kind`: of its numbers. */
+export function panel(title, kind, names, height = 130) {
   const box = el("div", { class: "chart", role: "img", "aria-label": `${title}, as a chart` });
   box.style.height = `${height}px`;
   const at = el("span", { class: "at" });
@@ -19,14 +22,14 @@ export function panel(title, write, names, height = 130) {
     lines: (colour) => COLOURS.slice(0, names.length).map((one, place) => ({
       stroke: colour(one), width: 1.5, points: { show: false }, ...(place ? {} : { fill: colour("--wash") }),
     })),
-    write,
+    kind,
     pick: tell,
   });
 
   function tell(index) {
     const picked = index ?? times.length - 1;
     say(at, index == null ? "" : clock(new Date(times[picked] * 1000)));
-    names.forEach((_, place) => say(numbers[place], write(values[place][picked] ?? null)));
+    names.forEach((_, place) => say(numbers[place], kind.write(values[place][picked] ?? null)));
   }
 
   return {
@@ -42,13 +45,13 @@ export function panel(title, write, names, height = 130) {
 }
 
 /** Bars, one for each period. `pick` is called with the place of the bar under the pointer, or null. */
-export function bars(height, write, pick) {
+export function bars(height, kind, pick) {
   const box = el("div", { class: "chart", role: "img", "aria-label": "Counts by time, as bars" });
   box.style.height = `${height}px`;
   const paths = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
   let length = 0; // of a bar, so that there is room for the last one
   const lines = (colour) => [{ stroke: colour("--accent"), fill: colour("--accent"), width: 0, points: { show: false }, paths }];
-  const show = plotIn(box, height, { lines, write, pick, after: () => length });
+  const show = plotIn(box, height, { lines, kind, pick, after: () => length });
   return {
     node: box,
     show(times, values) {
@@ -58,7 +61,7 @@ export function bars(height, write, pick) {
   };
 }
 
-function plotIn(box, height, { lines, write, pick, after = () => 0 }) {
+function plotIn(box, height, { lines, kind, pick, after = () => 0 }) {
   let plot = null;
   const colour = (name) => () => getComputedStyle(box).getPropertyValue(name).trim();
   const axis = {
@@ -76,8 +79,8 @@ function plotIn(box, height, { lines, write, pick, after = () => 0 }) {
       y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
     },
     axes: [
-      { ...axis, size: 28, gap: 9, space: 80, grid: { show: false }, values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) },
-      { ...axis, size: 64, space: 32, values: (_, at) => at.map(write).map((text, place, all) => (text === all[place - 1] ? "" : text)) },
+      { ...axis, size: 28, gap: 9, space: 80, incrs: TIMES, grid: { show: false }, values: (_, at, __, ___, step) => moments(at, step) },
+      { ...axis, size: 68, space: 32, ...(kind.whole && { incrs: WHOLE }), values: (_, at) => at.map(kind.mark) },
     ],
     series: [{}, ...lines(colour)],
     hooks: { setCursor: [(it) => pick(it.cursor.idx ?? null)] },

@@ -4,11 +4,11 @@ import { administer } from "./administer.js";
 import { counterPath, json } from "./api.js";
 import { changes } from "./changes.js";
 import { panel } from "./chart.js";
-import { clock, el, fact, number, rate, say } from "./dom.js";
+import { RATES, clock, el, fact, fit, heading, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
 import { series } from "./series.js";
 
-export function counter(name) {
+export function counter(name, chosen) {
   const rates = new Rates();
   const value = el("p", { class: "value" }, "–");
   const told = el("p", { class: "lead" }, "\u00a0");
@@ -16,31 +16,44 @@ export function counter(name) {
   const [pendingNode, pending] = fact("Pending", "accepted, not stored yet");
   const [rateNode, speed] = fact("Rate", "last 10 seconds");
   const [shardsNode, shards] = fact("Shards", "added when needed");
-  const line = panel("Change per second", rate, [""], 220);
+  const line = panel("Change per second", RATES, [""], 220);
   const last = changes();
-  const byTime = series(name);
-  const admin = administer(name, () => update());
+  const byTime = series(name, chosen.get("by"));
+  const admin = administer(name, changed);
+  let turn = 0; // odd while this page sets, resets or deletes the counter, which is no rate
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
-    el("h1", {}, name),
+    heading(name),
     value, told,
     el("section", { class: "card", "aria-label": "Parts of the value" }, el("dl", { class: "facts" }, appliedNode, pendingNode, rateNode, shardsNode)),
     el("div", { class: "panels uneven" }, line.node, last.node), byTime.node, admin.node);
 
+  async function changed(change) {
+    turn += 1;
+    try {
+      await change();
+    } finally {
+      turn += 1;
+      rates.forget();
+    }
+    await update();
+  }
+
   async function update() {
+    const before = turn;
     const found = await json(counterPath(name));
-    const now = rates.add([[name, found.value]]).get(name);
-    say(value, number(found.value));
-    say(applied, number(found.applied));
-    say(pending, number(found.pending));
-    say(speed, rate(now));
-    say(shards, number(found.shards));
+    const now = turn === before && turn % 2 === 0 ? rates.add([[name, found.value]]).get(name) : null;
+    fit(value, number(found.value));
+    fit(applied, number(found.applied));
+    fit(pending, number(found.pending));
+    fit(speed, rate(now));
+    fit(shards, number(found.shards));
     const at = clock(new Date(found.as_of));
     say(told, found.exists ? `${found.exact ? "Exact" : "Not exact now"}, as of ${at}` : "This counter has never been counted, or it was deleted.");
     line.add(now);
     last.add(found.value);
-    admin.know(found);
     await byTime.update();
+    await admin.know(found);
   }
 
   return { title: name, node, update, stream: () => `${counterPath(name)}/watch` };

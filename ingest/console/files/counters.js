@@ -1,7 +1,7 @@
 // The page of all counters: search by prefix, live values and rates, the largest first if you want.
 
 import { json } from "./api.js";
-import { el, number, rate, say } from "./dom.js";
+import { el, inShort, keep, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
 import { start } from "./start.js";
 
@@ -12,7 +12,8 @@ const COMPARE = {
   value: (a, b) => (a.value < b.value ? 1 : a.value > b.value ? -1 : 0),
 };
 
-export function counters() {
+/** `chosen`: the prefix and the order that the address names. */
+export function counters(chosen) {
   const rates = new Rates();
   let rows = new Map();
   let limit = FIRST;
@@ -22,15 +23,15 @@ export function counters() {
   const order = el("select", { id: "order" }, el("option", { value: "name" }, "By name"), el("option", { value: "value" }, "Largest first"));
   const body = el("tbody");
   const more = el("button", { type: "button" }, "Show more");
-  const note = el("p", { class: "hint" });
-  const table = el("table", {},
+  const note = el("p", { class: "hint told" }, "\u00a0");
+  const table = el("table", { class: "list" },
     el("thead", {}, el("tr", {},
       el("th", { scope: "col" }, "Counter"),
       el("th", { scope: "col", class: "number" }, "Value"),
       el("th", { scope: "col", class: "number small" }, "Rate"),
       el("th", { scope: "col", class: "number small wide" }, "Pending"))),
     body);
-  const list = el("section", { class: "card", "aria-label": "Counters" }, table, el("div", { class: "more" }, more), note);
+  const list = el("section", { class: "card", "aria-label": "Counters" }, note, table, el("div", { class: "more" }, more));
   const welcome = start();
   const tools = el("div", { class: "tools" },
     el("div", { class: "grow" }, el("label", { for: "prefix" }, "Names that begin with"), prefix),
@@ -38,6 +39,9 @@ export function counters() {
   const lead = el("p", { class: "lead" }, "A value includes increments that are accepted and not stored yet.");
   const full = el("div", { hidden: true }, el("h1", {}, "Counters"), lead, tools, list);
   welcome.hidden = true;
+  prefix.value = chosen.get("prefix") ?? "";
+  order.value = chosen.get("order") === "value" ? "value" : "name";
+  const kept = () => keep({ prefix: prefix.value, order: order.value === "name" ? "" : order.value });
   const stream = () => `/v1/watch?prefix=${encodeURIComponent(prefix.value)}`;
   const view = { title: "Counters", node: el("div", {}, full, welcome), update, stream };
 
@@ -45,8 +49,12 @@ export function counters() {
     limit = FIRST;
     view.follow();
     view.refresh();
+    kept();
   });
-  order.addEventListener("change", () => view.refresh());
+  order.addEventListener("change", () => {
+    view.refresh();
+    kept();
+  });
   more.addEventListener("click", () => {
     limit = Math.min(limit * 2, MOST);
     view.refresh();
@@ -79,14 +87,17 @@ export function counters() {
     rows = next;
     more.hidden = !isCut || limit === MOST;
     const rough = found.filter((one) => !one.exact).length;
+    note.classList.toggle("wrong", isCut && order.value === "value");
     say(note, told(found.length, start, isCut) + (rough ? ` ${number(rough)} of them may miss pending increments.` : ""));
   }
 
   function told(count, start, isCut) {
-    if (!count && !isCut) return `No counter begins with “${start}”.`;
+    if (!count && !isCut) return `No counter begins with “${inShort(start)}”.`;
     if (!isCut) return `${number(count)} ${count === 1 ? "counter" : "counters"}.`;
-    const among = order.value === "value" ? " The order is among these." : "";
-    return `The first ${number(count)} by name; there are more.${among}${limit === MOST ? " Type a prefix to see others." : ""}`;
+    const others = limit === MOST ? "type a prefix" : "type a prefix, or use “Show more” at the end";
+    return order.value === "value"
+      ? `Only the first ${number(count)} by name are sorted. Others may be larger: ${others}.`
+      : `The first ${number(count)} by name. There are more: ${others}.`;
   }
 
   return view;
@@ -96,6 +107,6 @@ function line(name) {
   const value = el("td", { class: "number" });
   const speed = el("td", { class: "number small" });
   const pending = el("td", { class: "number small wide" });
-  const link = el("a", { href: `#/counter/${encodeURIComponent(name)}` }, name);
+  const link = el("a", { href: `#/counter/${encodeURIComponent(name)}`, title: name }, name);
   return { node: el("tr", {}, el("td", {}, link), value, speed, pending), value, rate: speed, pending };
 }

@@ -1,6 +1,6 @@
 // Asks before something is changed: says what will happen, does it, and says what went wrong.
 
-import { ApiError } from "./api.js";
+import { ApiError, json } from "./api.js";
 import { el, say, visible } from "./dom.js";
 
 const ELSEWHERE = "This listener takes no changes. If the service runs with --admin-port, open the console there.";
@@ -37,6 +37,18 @@ export function ask({ title, parts, action, typed = "", run }) {
   });
   document.body.append(dialog);
   dialog.showModal();
+  form.querySelector("input")?.select(); // what is typed replaces the old value
+}
+
+/** Why this key may not administer here; empty if it may. */
+export async function whyNot() {
+  try {
+    await json("/v1/jobs"); // of what an administrator asks, this needs no name
+    return "";
+  } catch (error) {
+    if (!(error instanceof ApiError) || ![403, 404].includes(error.status)) throw error;
+    return `${explained(error)}${/[.]$/.test(error.message) ? "" : "."}`;
+  }
 }
 
 export const explained = (error) =>

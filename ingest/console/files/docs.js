@@ -28,7 +28,7 @@ export function docs() {
 function section(document, tag) {
   const found = Object.entries(document.paths).flatMap(([path, item]) =>
     METHODS.filter((method) => item[method]?.tags.includes(tag.name)).map((method) => operation(document, path, method, item)));
-  return el("section", { class: "card" }, el("h2", {}, tag.description), ...found);
+  return el("section", { class: "card" }, el("h2", {}, ...marked(tag.description)), ...found);
 }
 
 function operation(document, path, method, item) {
@@ -38,7 +38,7 @@ function operation(document, path, method, item) {
   const form = el("details", { class: "trial" }, el("summary", {}, "Try it"));
   form.addEventListener("toggle", () => form.append(trial(document, path, method, it, parameters)), { once: true });
   return el("details", { id: it.operationId },
-    el("summary", {}, el("code", {}, el("b", { class: method }, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
+    el("summary", {}, el("code", {}, el("b", { class: method }, method.toUpperCase()), ` ${path}`), el("span", {}, ...marked(it.summary))),
     el("p", { class: "hint" }, scopes.length ? `Where there are keys: a key with the scope ${scopes.join(" or ")}.` : "No key is needed."),
     form,
     ...(parameters.length ? [part("Parameters", parameters.map((one) => [`${one.name} (${one.in})`, one.description]))] : []),
@@ -52,10 +52,10 @@ function part(title, rows) {
 }
 
 function bodies(document, body) {
-  const schemas = Object.entries(resolved(document, body).content).map(([type, { schema }]) => [type, schema]);
-  return el("div", {}, el("h3", {}, "Body"), ...schemas.map(([type, schema]) => el("div", {},
-    el("p", { class: "hint" }, type),
-    el("pre", { tabindex: "0" }, el("code", {}, JSON.stringify(resolved(document, schema), null, 2))))));
+  const schemas = Object.entries(resolved(document, body).content).map(([type, { schema }]) => [type, resolved(document, schema)]);
+  return el("div", {}, el("h3", {}, "Body"), ...schemas.map(([type, { description = "", ...schema }]) => el("div", {},
+    el("p", { class: "hint" }, type, ...(description && [". ", ...marked(description)])),
+    el("pre", { tabindex: "0" }, el("code", {}, JSON.stringify(schema, null, 2))))));
 }
 
 /** Text in which `this` is code. */

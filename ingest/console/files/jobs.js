@@ -2,17 +2,18 @@
 
 import { ApiError, change, download, json, newId } from "./api.js";
 import { ask, explained } from "./dialog.js";
-import { el, number, say } from "./dom.js";
+import { el, inShort, number, say, typedFor } from "./dom.js";
 
 const KINDS = {
-  export: { label: "Export", action: "Start the export", does: "Its values are written, one line of JSON for each counter. No counter changes." },
-  add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: "Each of them is changed by this number, once." },
-  reset: { label: "Reset to 0", action: "Reset all", does: "Each of them becomes 0. Only setting them again undoes this." },
-  delete: { label: "Delete", action: "Delete all", does: "Each of them becomes 0 and leaves the lists, until it is counted again." },
-  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: "Their values do not change. Reads cost less then." },
+  export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
+  add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
+  reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. Only setting them again undoes this." },
+  delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again." },
+  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${how} shards then. Their values do not change. Reads cost less.` },
 };
 const DANGEROUS = new Set(["reset", "delete"]);
 const MANY = 1000;
+const WHOLE = /^-?\d+$/;
 
 export function jobs() {
   let rows = new Map();
@@ -26,6 +27,7 @@ export function jobs() {
     el("div", { class: "grow" }, el("label", { for: "job-prefix" }, "To counters that begin with"), prefix),
     amountPart, el("button", { type: "submit", class: "main" }, "Start…"));
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const begin = el("section", { class: "card", hidden: true }, el("h2", {}, "Start a job"), form, wrong);
   const body = el("tbody");
   const table = el("table", { class: "jobs" },
     el("thead", {}, el("tr", {},
@@ -35,7 +37,7 @@ export function jobs() {
   const list = el("section", { class: "card", "aria-label": "Jobs" }, table, none);
   const node = el("div", {}, el("h1", {}, "Jobs"),
     el("p", { class: "lead" }, "A job does one thing to every counter under a prefix, exactly once, also if flushers are killed meanwhile."),
-    el("section", { class: "card" }, el("h2", {}, "Start a job"), form, wrong), list);
+    begin, list);
 
   kind.addEventListener("change", () => {
     const { field, asks } = KINDS[kind.value];
@@ -58,14 +60,16 @@ export function jobs() {
     const [what, under, how] = [kind.value, prefix.value, amount.value.trim()];
     const { label, action, field, does } = KINDS[what];
     const found = await json(`/v1/counters?prefix=${encodeURIComponent(under)}&limit=${MANY}`);
-    const count = found.next_page_token ? `More than ${number(MANY)} counters` : `${number(found.counters.length)} ${found.counters.length === 1 ? "counter" : "counters"}`;
+    const [one, many] = under ? [`counter begins with “${inShort(under)}”`, `counters begin with “${inShort(under)}”`] : ["counter is there", "counters are there"];
+    const count = found.next_page_token ? `More than ${number(MANY)} ${many}` : `${number(found.counters.length)} ${found.counters.length === 1 ? one : many}`;
+    const written = WHOLE.test(how) ? number(BigInt(how)) : how;
     const id = newId();
-    const number_ = field ? `, "${field}": ${/^-?\d+$/.test(how) ? how : JSON.stringify(how)}` : "";
+    const number_ = field ? `, "${field}": ${WHOLE.test(how) ? how : JSON.stringify(how)}` : "";
     const request = `{"kind": ${JSON.stringify(what)}, "prefix": ${JSON.stringify(under)}, "id": ${JSON.stringify(id)}${number_}}`;
     ask({
-      title: `${label}: ${under || "all counters"}`,
-      parts: [el("p", {}, `${count} ${under ? `begin with “${under}”` : "are there"} now${field ? `. The number is ${how}` : ""}. ${does}`)],
-      action, typed: DANGEROUS.has(what) ? under || "all counters" : "",
+      title: `${label}: ${inShort(under) || "all counters"}`,
+      parts: [el("p", {}, `${count} now. ${does(written)}`)],
+      action, typed: DANGEROUS.has(what) ? typedFor(under) || "all counters" : "",
       run: async () => {
         await change("POST", "/v1/jobs", request);
         await update();
@@ -80,8 +84,10 @@ export function jobs() {
     } catch (error) {
       if (!(error instanceof ApiError) || ![403, 404].includes(error.status)) throw error;
       say(none, explained(error));
+      begin.hidden = true;
       return;
     }
+    begin.hidden = false;
     const next = new Map();
     found.forEach((job, index) => {
       const row = rows.get(job.id) ?? line(job.id, act);
@@ -96,7 +102,7 @@ export function jobs() {
 
   function act(job) {
     const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
-    const name = `${KINDS[job.kind]?.label ?? job.kind}: ${job.prefix || "all counters"}`;
+    const name = `${KINDS[job.kind]?.label ?? job.kind}: ${inShort(job.prefix) || "all counters"}`;
     if (job.state === "done") return save(`${path}/export`, `${job.id}.ndjson`).catch(tell);
     return ask({
       title: `Stop “${name}”`,
@@ -129,7 +135,7 @@ function line(id, act) {
   function show(job) {
     known = job;
     const number_ = job.delta !== undefined ? ` ${number(job.delta)}` : job.shards !== undefined ? ` to ${number(job.shards)}` : "";
-    say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${job.prefix || "all counters"}`);
+    say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${inShort(job.prefix) || "all counters"}`);
     say(detail, `Started ${new Date(job.started).toLocaleString()}`);
     bar.value = job.share;
     const failed = job.failed ? `, ${number(job.failed)} not changed` : "";

@@ -1,7 +1,7 @@
 // The page of dead letters: why each was not counted and what it would count, and buttons to replay or drop them.
 
 import { ApiError, json, send } from "./api.js";
-import { ask } from "./dialog.js";
+import { ask, explained } from "./dialog.js";
 import { el, number, say } from "./dom.js";
 
 const PATH = "/v1/dead-letters";
@@ -38,13 +38,12 @@ export function deadLetters() {
   let busy = false;
   const rows = el("ul", { class: "letters" });
   const count = el("p", { class: "lead" }, "\u00a0");
-  const missing = el("p", { class: "card", hidden: true },
-    "This listener does not show dead letters. If the service runs with --admin-port, open the console there.");
+  const missing = el("p", { class: "card", hidden: true });
   const result = el("p", { class: "card", role: "status", tabindex: "-1", hidden: true });
   const all = el("button", { type: "button", class: "main", onclick: () => confirmAll() }, "Replay all");
   const refresh = el("button", { type: "button", onclick: () => guarded(load) }, "Refresh");
   const more = el("button", { type: "button", onclick: () => guarded(next) }, "Show more");
-  const body = el("div", {}, el("div", { class: "tools" }, all, refresh), result, rows, el("p", { class: "more" }, more));
+  const body = el("div", { hidden: true }, el("div", { class: "tools" }, all, refresh), result, rows, el("p", { class: "more" }, more));
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/pipeline" }, "Pipeline")),
     el("h1", {}, "Dead letters"), count, missing, body);
@@ -122,6 +121,7 @@ export function deadLetters() {
   async function load() {
     const page = await json(PAGE);
     loaded = true;
+    body.hidden = false;
     rows.replaceChildren();
     show(page);
   }
@@ -147,10 +147,10 @@ export function deadLetters() {
     try {
       await load();
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 404) throw error;
+      if (!(error instanceof ApiError) || ![403, 404].includes(error.status)) throw error;
       loaded = true;
+      say(missing, error.status === 404 ? "This listener does not show dead letters. If the service runs with --admin-port, open the console there." : `${explained(error)}.`);
       missing.hidden = false;
-      body.hidden = true;
     }
   }
 

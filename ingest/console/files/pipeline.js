@@ -3,7 +3,7 @@
 import { ApiError, text } from "./api.js";
 import { panel } from "./chart.js";
 import { checks } from "./checks.js";
-import { el, fact, number, rate, say, seconds } from "./dom.js";
+import { COUNTS, RATES, TIMES, el, fact, fit } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { Metrics, START } from "./metrics.js";
 import { Rates } from "./rates.js";
@@ -11,13 +11,12 @@ import { Rates } from "./rates.js";
 const FACTS = {
   accepted: ["Accepted", "accepted_increments_total", "safe on disk"],
   pending: ["Pending", "pending_increments", "accepted, not stored yet"],
-  applied: ["Applied", "applied_increments_total", "in the store"],
+  applied: ["Applied", "applied_increments_total", "in the store, whenever it was accepted"],
   deduplicated: ["Deduplicated", "deduplicated_increments_total", "second uses of an id"],
   rejected: ["Rejected", "rejected_increments_total", "invalid, never accepted"],
   limited: ["Limited", "limited_requests_total", "requests answered 429"],
   overloaded: ["Overloaded", "overloaded_requests_total", "requests answered 503, 507"],
 };
-const whole = (value) => (value == null ? "–" : number(value));
 const SUMS = [
   "accepted_increments_total", "applied_increments_total", "spooled_envelopes_total", "forwarded_envelopes_total",
   "flush_seconds_count", "flush_seconds_sum", "publish_seconds_count", "publish_seconds_sum",
@@ -25,13 +24,13 @@ const SUMS = [
 
 /** What each chart shows of the metrics and of their changes per second. */
 const PANELS = {
-  speed: [["Increments per second", rate, ["accepted", "applied"]], (_, now) => [now.accepted_increments_total, now.applied_increments_total]],
-  pending: [["Pending increments", whole, [""]], (of) => [of("pending_increments")]],
-  waiting: [["Waiting to be published", whole, [""]], (of) => [of("waiting_increments")]],
-  commit: [["Time of a commit", seconds, [""]], (_, now) => [mean(now, "flush_seconds")]],
-  publish: [["Time of a publish", seconds, [""]], (_, now) => [mean(now, "publish_seconds")]],
-  oldest: [["Oldest message held", seconds, [""]], (of) => [of("oldest_held_seconds")]],
-  spool: [["Envelopes of the spool", rate, ["taken", "sent"]], (_, now) => [now.spooled_envelopes_total, now.forwarded_envelopes_total]],
+  speed: [["Increments per second", RATES, ["accepted", "applied"]], (_, now) => [now.accepted_increments_total, now.applied_increments_total]],
+  pending: [["Pending increments", COUNTS, [""]], (of) => [of("pending_increments")]],
+  waiting: [["Waiting to be published", COUNTS, [""]], (of) => [of("waiting_increments")]],
+  commit: [["Time of a commit", TIMES, [""]], (_, now) => [mean(now, "flush_seconds")]],
+  publish: [["Time of a publish", TIMES, [""]], (_, now) => [mean(now, "publish_seconds")]],
+  oldest: [["Oldest message held", TIMES, [""]], (of) => [of("oldest_held_seconds")]],
+  spool: [["Envelopes of the spool", RATES, ["taken", "sent"]], (_, now) => [now.spooled_envelopes_total, now.forwarded_envelopes_total]],
 };
 const mean = (now, name) => (now[`${name}_count`] ? now[`${name}_sum`] / now[`${name}_count`] : null);
 
@@ -75,7 +74,7 @@ export function pipeline() {
     const of = (name) => metrics.sum(name);
     const flushes = metrics.broker !== "pubsub" || of("pulled_messages_total") > 0;
     const about = new Set(["speed", of("pending_increments") === undefined ? "waiting" : "pending", ...(flushes ? ["commit", "oldest"] : ["publish", "spool"])]);
-    for (const [name, [, metric]] of Object.entries(FACTS)) say(facts[name][1], name === "applied" && !flushes ? "–" : whole(of(metric)));
+    for (const [name, [, metric]] of Object.entries(FACTS)) fit(facts[name][1], name === "applied" && !flushes ? "–" : COUNTS.write(of(metric)));
     if (!rates.has(of(START))) rates.set(of(START), new Rates());
     const now = Object.fromEntries(rates.get(of(START)).add(SUMS.map((name) => [name, of(name) ?? 0])));
     if (!flushes) now.applied_increments_total = null;

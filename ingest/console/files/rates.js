@@ -20,4 +20,8 @@ export class Rates {
     this.#seen = next;
     return rates;
   }
+
+  forget() {
+    this.#seen.clear();
+  }
 }

@@ -2,7 +2,7 @@
 
 import { ApiError, counterPath, json } from "./api.js";
 import { bars } from "./chart.js";
-import { el, number, period, say } from "./dom.js";
+import { COUNTS, el, keep, number, period, say } from "./dom.js";
 
 const KINDS = {
   minute: { length: 60_000, points: 60, label: "Last hour" },
@@ -11,10 +11,11 @@ const KINDS = {
 };
 const EVERY = 10_000;
 
-export function series(name) {
+/** `wanted`: the length of a bar that the address names. */
+export function series(name, wanted) {
   const choice = el("div", { class: "choice", role: "group", "aria-label": "Length of a bar" });
   const told = el("p", { class: "hint" }, "\u00a0");
-  const plot = bars(220, number, (index) => tell(index));
+  const plot = bars(220, COUNTS, (index) => tell(index));
   let drawn = { times: [], counts: [], whole: "\u00a0" };
   const kept = el("div", { hidden: true }, choice, plot.node, told);
   const none = el("p", { class: "hint" }, "\u00a0");
@@ -45,11 +46,12 @@ export function series(name) {
     none.hidden = Boolean(found.length);
     say(none, "None are kept. The setting COUNTERSINK_WINDOWS says of which counters they are, and for how long.");
     choice.replaceChildren(...found.map((by) => el("button", { type: "button", "data-by": by, onclick: () => choose(by) }, KINDS[by].label)));
-    if (found.length) mark(found.includes("hour") ? "hour" : found[0]);
+    if (found.length) mark([wanted, "hour"].find((by) => found.includes(by)) ?? found[0]);
   }
 
   function choose(by) {
     mark(by);
+    keep({ by });
     draw().catch(() => {});
   }
 
