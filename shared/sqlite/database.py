@@ -260,7 +260,6 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
         if not makes and not path.exists():
             raise SettingsError(f"{path}: is not there. {_NOT_THERE}")
         make_folder(path.parent)
-        narrow(path)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
     try:
@@ -268,6 +267,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
             make_file(path)  # before the lock: a lock without a file means that the file was lost
             db = undo.enter_context(closing(connect_to(path)))
             refuse_others(db, path)
+            narrow(path)  # only what is ours
             turn = open_lock(Path(f"{path}-turn"))
             undo.callback(os.close, turn)
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from shared.model.errors import SettingsError
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
@@ -103,6 +105,25 @@ async def test_what_is_there_and_wider_is_narrowed_with_one_line(
     assert f"{path.parent} (mode 0755), {path} (mode 0666)" in line
     await written(path)
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("foreign", ["another program's", "no database"])
+async def test_what_is_refused_keeps_its_modes(tmp_path: Path, foreign: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "data" / "countersink.db"
+    path.parent.mkdir()
+    if foreign == "no database":
+        path.write_bytes(b"nothing of the kind " * 100)
+    else:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE theirs (id)")
+            db.commit()
+    path.chmod(0o664)
+    path.parent.chmod(0o755)
+    with pytest.raises(SettingsError):
+        await written(path)
+    assert {one.name: mode(one) for one in path.parent.iterdir()} == {path.name: 0o664}
+    assert mode(path.parent) == 0o755
+    assert not caplog.records
 
 
 async def test_a_lock_that_somebody_took_while_the_file_was_open_to_all_stops_no_write(tmp_path: Path) -> None:
