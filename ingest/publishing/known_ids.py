@@ -15,7 +15,10 @@ from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import Monotonic
 from shared.model.words import Increment
 
-_INSTEAD: Final = "send this under a new one; nothing of the request was counted"
+_INSTEAD: Final = (
+    "only one of the two counts, and that may be this one, if you sent it before. The request added nothing now. If it"
+    " is no retry, send it under a new one"
+)
 MOST: Final = 20_000
 """Ids that are remembered: the last ones, and none longer than a client's id counts once."""
 
