@@ -27,7 +27,7 @@ from countersink_server.commands import (
     watch,
 )
 from countersink_server.commands.arguments import CommandParser, columns
-from countersink_server.commands.target import URL, with_target
+from countersink_server.commands.target import KEY, URL, with_data, with_key, with_target
 from shared.config.settings import table
 from shared.model.errors import CountersinkError
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # users get one line, whatever it was
         _log.debug("what went wrong", exc_info=True)
         output.give_up()
-        said = line_of(error)
+        said = with_data(line_of(error), options)
         sys.exit(f"countersink: {said if isinstance(error, OSError) else with_target(said, options)}")
 
 
@@ -58,7 +58,9 @@ def line_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     said = " ".join(str(error).split())
-    if isinstance(error, (CountersinkError, RequestError)):
+    if isinstance(error, RequestError):
+        return with_key(error)
+    if isinstance(error, CountersinkError):
         return said
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
@@ -101,7 +103,7 @@ def _settings() -> str:
     rows = [
         *table(),
         ("COUNTERSINK_URL", URL, "URL of the service, for all commands that ask one, except map"),
-        ("COUNTERSINK_KEY", "none", "key that commands send to the service"),
+        (KEY, "none", "key that commands send to the service"),
     ]
     width = max(len(name) for name, _, _ in rows)
     wrapper = TextWrapper(

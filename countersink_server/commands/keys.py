@@ -196,7 +196,7 @@ def _file() -> Path:
 
 def _read(file: Path) -> "KeysFile":
     from ingest.access.keyring import content_of  # noqa: PLC0415 (as above)
-    from ingest.access.keys import KeysFile, parse  # noqa: PLC0415
+    from ingest.access.keys import KeysFile, parse, wrong  # noqa: PLC0415
 
     if not file.exists():
         return KeysFile()
@@ -204,7 +204,7 @@ def _read(file: Path) -> "KeysFile":
     try:
         return parse(content)
     except SettingsError as error:
-        raise SettingsError(f"the keys file {file} is wrong: {error}") from None
+        raise wrong(file, error) from None
 
 
 def _change(file: Path, edit: _Edit) -> None:

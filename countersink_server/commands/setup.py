@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from countersink_server.commands.arguments import sentence
 from countersink_server.commands.output import flush, json_of, tell
-from countersink_server.commands.target import add_only_data, settings_of
+from countersink_server.commands.target import add_only_data, settings_of, with_data
 from shared.config.findings import FAIL, OK, Finding
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError
@@ -167,9 +167,9 @@ async def connected(options: argparse.Namespace) -> "AsyncIterator[tuple[Setting
 
 def _show(finding: Finding, options: argparse.Namespace, before: str = "") -> None:
     if options.json:
-        _tell({"part": finding.part, "mark": finding.mark.lower(), "said": finding.said})
+        _tell({"part": finding.part, "mark": finding.mark.lower(), "said": with_data(finding.said, options)})
     else:
-        _tell(before + finding.said)
+        _tell(before + with_data(finding.said, options))
 
 
 def _tell(said: str | Mapping[str, Any]) -> None:

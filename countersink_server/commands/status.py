@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink_server.commands.output import flush, json_of, tell
 from countersink_server.commands.progress import lasting
-from countersink_server.commands.target import KEY, add_only_service, naming_the_url, url_of
+from countersink_server.commands.target import KEY, add_only_service, naming_the_url, url_of, with_key
 from shared.model.errors import CountersinkError
 from shared.model.instants import written
 
@@ -21,6 +21,9 @@ PATIENCE: Final = 5.0
 """Seconds for each answer. Nothing is tried again: no answer is a status, too."""
 _START: Final = "countersink_start_time_seconds"
 _MEMBERS: Final = "countersink_fleet_members"
+_PULLED: Final = "countersink_pulled_messages_total"
+_OF_FLUSHERS: Final = ("applied", "dead_lettered")
+"""What only the processes that flush know."""
 _NUMBERS: Final = {
     "accepted": "countersink_accepted_increments_total",
     "applied": "countersink_applied_increments_total",
@@ -99,6 +102,8 @@ def of_metrics(samples: Mapping[str, list[Sample]]) -> dict[str, Any]:
         values = [sample.value for sample in samples.get(metric, ())]
         number = max(values, default=0.0) if name.startswith("oldest") else sum(values, 0.0)
         found[name] = (int(number) if number.is_integer() else round(number, 3)) if values else None
+    if found["broker"] == "pubsub" and not sum(sample.value for sample in samples.get(_PULLED, ())):
+        found |= dict.fromkeys(_OF_FLUSHERS)
     found["members"] = {sample.labels["role"]: int(sample.value) for sample in samples.get(_MEMBERS, ())} or None
     return found
 
@@ -120,7 +125,7 @@ def _perhaps(ask: Callable[[], Any], what: str, untold: list[str]) -> Any:
     try:
         return ask()
     except RequestError as error:
-        untold.append(f"{what}: {error}")
+        untold.append(f"{what}: {with_key(error)}")
         return None
 
 
@@ -144,10 +149,9 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
         yield "up since", f"{found['since']} ({lasting(max(now - since.timestamp(), 0))})"
         yield "parts", f"broker {found['broker']}, store {found['store']}, overlay {found['overlay']}"
     if found["accepted"] is not None:
-        yield "increments", f"{found['accepted']:,} accepted and {found['applied']:,} applied here since the start"
+        yield "increments", f"{found['accepted']:,} accepted here since the start; {_applied(found)}"
         yield "pending", _pending(found)
-        dead = found["dead_lettered"]
-        yield "dead", f"{dead:,} messages became dead letters here since the start" if dead else "none since the start"
+        yield "dead", _dead(found)
     if found["drift"]:
         yield "drift", f"{found['drift']:,}: see countersink audit if it stays"
     if found["spooling"]:
@@ -160,6 +164,21 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
         yield "jobs", "none runs"
     for why in found["untold"]:
         yield "not told", why
+
+
+def _applied(found: Mapping[str, Any]) -> str:
+    number = found["applied"]
+    if number is None:
+        return "those applied are not known here, since this process does not flush"
+    return f"{number:,} applied" + (", also some that were accepted before" if number > found["accepted"] else "")
+
+
+def _dead(found: Mapping[str, Any]) -> str:
+    number = found["dead_lettered"]
+    if number is None:
+        return "not known here, since this process does not flush; countersink dlq list shows them"
+    letters = {0: "none", 1: "1 message became a dead letter"}.get(number, f"{number:,} messages became dead letters")
+    return f"{letters} here since the start; countersink dlq list shows all"
 
 
 def _pending(found: Mapping[str, Any]) -> str:

@@ -3,12 +3,15 @@
 import argparse
 import contextlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from countersink.answers import RejectedError, RequestError
 from countersink_server.commands.arguments import Refused, seconds
 from countersink_server.commands.output import note
 from countersink_server.process.logs import set_up
@@ -22,6 +25,7 @@ KEY: Final = "COUNTERSINK_KEY"
 PATIENCE: Final = 10.0
 BROKER: Final = "COUNTERSINK_BROKER"
 STORE: Final = "COUNTERSINK_STORE"
+_ON_DATA: Final = re.compile(r"countersink (?:doctor|provision|sweep|audit|backup|dlq [a-z]+)\b")
 _URL_HELP: Final = f"URL of the service; also {URL_VARIABLE} [{URL}]"
 _DATA_HELP: Final = f"folder with the data, instead of {BROKER}"
 
@@ -86,13 +90,15 @@ def url_of(options: argparse.Namespace) -> str:
 
 @contextlib.contextmanager
 def naming_the_url(options: argparse.Namespace) -> Iterator[None]:
-    """Says of a URL that is wrong who named it."""
+    """Says of a URL that is wrong, or of a key, who named it. Make the client inside."""
     try:
         yield
     except ValueError as error:
         if options.url:
             options.refuse(f"argument --url: {error}")
         raise SettingsError(f"{URL_VARIABLE}={error}") from None
+    except RejectedError as error:
+        raise SettingsError(f"{KEY}: {error}") from None
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -136,6 +142,24 @@ def _show(target: str) -> None:
     """Say to people what a variable chose: they may have forgotten it. Scripts, and their logs, set it themselves."""
     if sys.stderr is not None and sys.stderr.isatty():
         note(f"countersink: using {target}")
+
+
+def with_data(said: str, options: Any) -> str:
+    """The text, whose commands on the data get the folder that this command was given: without it they would look at
+    other data.
+    """
+    folder = getattr(options, "data", None)
+    return said if folder is None else _ON_DATA.sub(lambda found: f"{found[0]} --data {shlex.quote(folder)}", said)
+
+
+def with_key(error: RequestError) -> str:
+    """Why a request failed, on one line; if it is because of the key, also where commands take it from."""
+    said = " ".join(str(error).split())
+    if error.status not in {401, 403}:
+        return said
+    if KEY not in os.environ:
+        return f"{said}. Set {KEY} to a key of the service"
+    return f"{said}. The key is that in {KEY}"
 
 
 def with_target(said: str, options: Any) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -104,9 +105,9 @@ def listen(address: Address) -> socket.socket:
         return server.listen(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} of {host} is taken: choose another with --{option}port"
+            why = f"port {port} of {host} is taken: choose another with {_port(option)}"
         elif error.errno == errno.EACCES:
-            why = f"port {port} needs root: choose one from 1024 with --{option}port"
+            why = f"port {port} needs root: choose one from 1024 with {_port(option)}"
         else:
             why = (
                 f"can't listen on {host}, port {port}: {error.strerror or error}. Is --{option}host an address of this"
@@ -115,6 +116,12 @@ def listen(address: Address) -> socket.socket:
         raise SettingsError(why) from error
     except UnicodeError as error:
         raise SettingsError(f"--{option}host {host!r} is not a host name") from error
+
+
+def _port(option: str) -> str:
+    """The option that names another port, as it has to be given to whatever started this process."""
+    name = f"--{option}port"
+    return f"ARGS='{name} …' behind make, or {name}" if "MAKELEVEL" in os.environ else name
 
 
 def _packets(tcp: socket.socket, address: Address) -> socket.socket:
@@ -130,7 +137,7 @@ def _packets(tcp: socket.socket, address: Address) -> socket.socket:
         udp.close()
         raise SettingsError(
             f"can't read UDP packets at port {tcp.getsockname()[1]} of {address.host} ({error.strerror or error}):"
-            f" choose another with --{address.option}port"
+            f" choose another with {_port(address.option)}"
         ) from error
     return udp
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from stat import S_ISVTX, S_IWGRP, S_IWOTH
 from typing import Final
 
-from ingest.access.keys import Key, KeysFile, find, parse
+from ingest.access.keys import Key, KeysFile, find, parse, wrong
 from ingest.access.rates import MOST_NEW, Bucket, NewQuota, Public, burst_of, client_rate_of
 from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock
@@ -89,7 +89,7 @@ class KeyRing:
         try:
             return parse(content)
         except SettingsError as error:
-            raise SettingsError(f"the keys file {self._file} is wrong: {error}") from None
+            raise wrong(self._file, error) from None
 
     def _take(self, file: KeysFile) -> None:
         self._keys = {key.id: key for key in file.keys}

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -135,6 +136,14 @@ def parse(text: bytes) -> KeysFile:
     if len(secret) < SHORTEST_SECRET:  # nobody knows the hashes of others' keys, either
         secret = _hash_of("".join(sorted(key.sha256 for key in keys)))
     return KeysFile(keys, secret)
+
+
+def wrong(file: Path, error: SettingsError) -> SettingsError:
+    """What to do about a keys file that `parse` refuses."""
+    return SettingsError(
+        f"the keys file {file} is wrong: {error}. Correct it, or put an earlier copy in its place; countersink keys"
+        " list says whether it can be read"
+    )
 
 
 def written(keys: Sequence[Key], secret: str = "") -> bytes:

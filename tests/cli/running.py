@@ -26,8 +26,8 @@ class Done(NamedTuple):
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests; the checkout is found from any folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
+    """Without the settings of whoever runs the tests, or of `make`; the checkout is found from any folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSINK_", "MAKELEVEL"))}
     kept["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), kept.get("PYTHONPATH", "")])
     return kept | settings
 

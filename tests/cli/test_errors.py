@@ -129,6 +129,14 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
             assert lines == [f"countersink: port {port} of 127.0.0.1 is taken: choose another with --port"]
 
 
+def test_behind_make_a_taken_port_says_how_make_passes_one_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for name, free in (("port", ()), ("admin-port", ("--port", "0"))):
+            done = run("up", *free, f"--{name}", port, cwd=tmp_path, MAKELEVEL="1")
+            assert done.lines[0].endswith(f"is taken: choose another with ARGS='--{name} …' behind make, or --{name}")
+
+
 @pytest.mark.parametrize("host", ["256.0.0.1", "192.0.2.1", "a" * 70])
 def test_a_host_that_is_not_here_is_one_line(tmp_path: Path, host: str) -> None:
     code, _, (line,) = run("up", "--port", "0", "--host", host, cwd=tmp_path)

@@ -211,6 +211,16 @@ def test_a_service_without_readable_keys_does_not_start(
     done = run(*command, "--port", "0", cwd=tmp_path, **{FILE: "keys.json"})
     assert (done.code, len(done.lines)) == (1, 1)
     assert "keys.json" in done.lines[0]
+    assert "countersink keys" in done.lines[0]
+
+
+def test_what_to_do_about_a_broken_file_is_said_whoever_reads_it(tmp_path: Path) -> None:
+    keys(tmp_path, "new", "a", "--scope", "read")
+    with (tmp_path / "keys.json").open("ab") as file:
+        file.write(b"x")
+    for done in (keys(tmp_path, "list"), run("up", "--port", "0", cwd=tmp_path, **{FILE: "keys.json"})):
+        assert done.code == 1
+        assert "Correct it, or put an earlier copy in its place" in done.lines[0]
 
 
 async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
@@ -228,6 +238,13 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
             done = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong)
             assert (done.code, done.out, len(done.lines)) == (1, "", 1)
             assert key[:-1] not in done.lines[0]
+            assert "COUNTERSINK_KEY" in done.lines[0]
+        for command in (["incr", "c"], ["map", "--prefix", "", "--add", "1", "--url", service.url], ["watch", "c"]):
+            done = run(*command, cwd=tmp_path, COUNTERSINK_URL=service.url)
+            assert (done.code, len(done.lines)) == (1, 1)
+            assert "Set COUNTERSINK_KEY to a key of the service" in done.lines[0]
+        said = run("status", cwd=tmp_path, COUNTERSINK_URL=service.url).out
+        assert said.count("Set COUNTERSINK_KEY to a key of the service") == 2
 
 
 def test_keys_are_told_as_json(tmp_path: Path) -> None:

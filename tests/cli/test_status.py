@@ -59,8 +59,9 @@ def test_it_tells_what_the_service_is_and_does(up: Service) -> None:
     assert said["since"].endswith("Z")
     text = run("status", "--url", up.url, cwd=None).out
     assert text.startswith(f"service      {up.url}, version ")
-    assert "1 accepted and 1 applied here since the start" in text
+    assert "1 accepted here since the start; 1 applied\n" in text
     assert "jobs         none runs" in text
+    assert "dead         none here since the start; countersink dlq list shows all" in text
 
 
 def test_without_a_service_it_fails_at_once() -> None:
@@ -128,6 +129,45 @@ def test_an_increment_is_applied_before_its_total_is_shown(up: Service) -> None:
     assert said.keys() == {"accepted", "receipt", "id", "state", "value"}
     assert (said["state"], said["value"]) == ("applied", 1)
     assert run("incr", "quick", "--wait", "soon", cwd=None).code == 2
+
+
+METRICS = """countersink_start_time_seconds{{broker="{broker}",overlay="o",store="s"}} 1
+countersink_accepted_increments_total 877.0
+countersink_applied_increments_total {applied}
+countersink_dead_lettered_messages_total 0.0
+countersink_pulled_messages_total {pulled}
+"""
+
+
+@pytest.mark.parametrize(
+    ("broker", "pulled", "applied", "said"),
+    [
+        ("pubsub", 0, 0, ["those applied are not known here", "dead         not known here"]),
+        ("pubsub", 1, 800, ["800 applied\n", "dead         none here since the start; countersink dlq list shows all"]),
+        ("sqlite", 0, 1_089, ["1,089 applied, also some that were accepted before", "dead         none here"]),
+    ],
+)
+async def test_what_a_process_does_not_know_is_not_said_to_be_nothing(
+    broker: str, pulled: int, applied: int, said: list[str]
+) -> None:
+    shown = METRICS.format(broker=broker, pulled=pulled, applied=applied)
+
+    def answer(asked: Asked) -> web.StreamResponse:
+        answers = {
+            "/version": says(200, {"version": "1"}),
+            "/readyz": says(200, {}),
+            "/metrics": says(200, shown.encode()),
+            "/v1/jobs": says(200, {"jobs": []}),
+        }
+        return answers[asked.path]()
+
+    async with scripted(answer) as server:
+        text = (await asyncio.to_thread(run, "status", "--url", server.url, cwd=None)).out
+        as_json = json.loads((await asyncio.to_thread(run, "status", "--json", "--url", server.url, cwd=None)).out)
+    for part in said:
+        assert part in text
+    knows = broker == "sqlite" or pulled
+    assert [as_json["applied"], as_json["dead_lettered"]] == ([applied, 0] if knows else [None, None])
 
 
 def test_the_parts_of_a_process_and_the_fleet_are_in_its_metrics() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -96,6 +97,28 @@ def test_a_failure_names_what_the_command_talked_to(command: list[str], tmp_path
     done = run(*command, *(["--patience", "0"] if command[0] == "get" else []), cwd=tmp_path, **refused)
     assert (done.code, len(done.lines)) == (1, 1)
     assert (NOWHERE if command[0] == "get" else str(tmp_path)) in done.lines[0]
+
+
+def test_a_command_that_is_advised_has_the_data_that_were_named(tmp_path: Path) -> None:
+    """Without --data it would look at other data, and change them."""
+    folder = tmp_path / "it's here"
+    make_file(tmp_path)
+    (tmp_path / ".countersink").rename(folder)
+    assert run("incr", "a", "--data", str(folder), cwd=None).code == 0
+    for file in folder.glob("countersink.db*"):
+        if not file.name.endswith("-turn"):
+            file.unlink()
+    advised = f"countersink doctor --data {shlex.quote(str(folder))} --trust-file"
+    for command in (["up", "--port", "0"], ["get", "a"], ["sweep"]):
+        done = run(*command, "--data", str(folder), cwd=tmp_path)
+        assert done.code == 1
+        assert advised in done.lines[0]
+    assert advised in run("doctor", "--data", str(folder), cwd=tmp_path).out
+    told = run("doctor", "--json", "--data", str(folder), cwd=tmp_path).out.splitlines()
+    assert any(advised in json.loads(line)["said"] for line in told)
+    assert run(*shlex.split(advised), cwd=tmp_path).code == 2  # a program's name is no command
+    assert run(*shlex.split(advised)[1:], cwd=tmp_path).code == 0
+    assert run("up", "--port", "x", cwd=tmp_path).code == 2
 
 
 def on_terminal(*arguments: str, cwd: Path, **settings: str) -> tuple[str, str]:
