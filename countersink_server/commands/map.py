@@ -161,7 +161,7 @@ def _map(options: argparse.Namespace) -> None:
         note(f"job {wish.id} {more}, repeat the command with --job {wish.id}{stop}")
         raise
     if options.export != STANDARD or job.state == FAILED:
-        report(job, as_json=options.json)
+        report(job, as_json=options.json, resumed=options.job is not None)
 
 
 async def _follow(

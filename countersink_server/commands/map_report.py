@@ -6,7 +6,7 @@ from countersink_server.commands.output import json_of, note, tell
 from countersink_server.commands.progress import lasting
 from shared.model import instants
 from shared.model.errors import CountersinkError
-from shared.model.jobs import DONE, FAILED, NUMBERS
+from shared.model.jobs import DELETE, DONE, FAILED, NUMBERS
 
 if TYPE_CHECKING:
     from countersink import JobStatus
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 UNSEEN: Final = "Counters with nothing applied yet were left out: only a COUNTERSINK_OVERLAY in Redis knows them"
 
 
-def report(job: "JobStatus", *, as_json: bool) -> None:
+GONE: Final = (
+    "If this job was interrupted, the counters that it had deleted until then may be missing in these numbers: they are"
+    " gone, so nobody can count them again"
+)
+
+
+def report(job: "JobStatus", *, as_json: bool, resumed: bool = False) -> None:
+    """`resumed`: it may have been started before."""
     if as_json:
         tell(json_of(_plain(job)))
     else:
@@ -25,6 +32,8 @@ def report(job: "JobStatus", *, as_json: bool) -> None:
         )
     if not job.sees_pending and job.state == DONE:
         note(UNSEEN)
+    if job.kind == DELETE and resumed:
+        note(GONE)
     if job.state == FAILED:
         raise CountersinkError(f"job {job.id} failed: {job.reason}")
     if job.failed:
