@@ -183,7 +183,7 @@ class Importer:
         (note,) = receipt_notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
         expires = StoreMillis(await self._insist(self._store.now) + self._options.receipts_live)
         receipt = Receipt(key_of_import(commit_id), expires, note=note)
-        return Commit((receipt,), tuple(adds), marks=tuple(todo))
+        return Commit((receipt,), tuple(adds), marks=tuple(todo), changes=tuple([mark.counter for mark in todo]))
 
     async def _apply(self, commit: Commit) -> bool:
         """Apply the commit; returns whether it happened."""

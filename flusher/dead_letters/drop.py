@@ -32,14 +32,18 @@ async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], 
             continue
         time = max(time, found.time)
         await overlay.settle([envelope.key for envelope in envelopes], time)
-        for counter in sorted({name for envelope in envelopes for name in envelope.counters()}):
+        for counter in _counters(envelopes):
             await overlay.raise_floor(counter, time)
         return Receipts(time, found.found)
     raise TransientError("others are changing the same receipts: run the drop again")
+
+
+def _counters(envelopes: Sequence[Envelope]) -> tuple[str, ...]:
+    return tuple(sorted({name for envelope in envelopes for name in envelope.counters()}))
 
 
 def _commit(envelopes: Sequence[Envelope], found: Receipts, now: StoreMillis, promises: Promises) -> Commit:
     made = [Receipt(one.key, promises.expires(now, of_client=one.retried), DROPPED) for one in envelopes]
     new = tuple([one for one in made if one.key not in found.found])
     revived = tuple([one for one in made if one.key in found.found and found.found[one.key].state == DEAD])
-    return Commit(new, (), revived)
+    return Commit(new, (), revived, changes=_counters(envelopes))

@@ -85,7 +85,7 @@ class Adding:
         expires = job.receipts_expire()
         said = receipt_notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
-        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))
+        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()), changes=tuple(left))
 
 
 def _divided(there: Shards, size: int) -> Iterator[Shards]:

@@ -187,7 +187,8 @@ class Setter:
         guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
         bounds = Bounds(wish.until)
         try:
-            time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds))
+            commit = Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds, changes=(counter,))
+            time = await self._store.apply(commit)
         except LateError as error:
             raise TransientError("this process stood still while it set the counter: send the request again") from error
         _SETS[wish.kind].inc()

@@ -235,6 +235,10 @@ class Commit:
     bounds: Bounds = field(default_factory=Bounds)
     by_time: ByTime | None = None
     """None for what changes totals alone, such as a set."""
+    changes: tuple[str, ...] = ()
+    """Counters that get another value, though nothing of it was pending: by a set, a job, an import or a drop. What is
+    cached of them is void. A flush has none, since what it adds was pending before.
+    """
 
     def repeats(self) -> bool:
         """Whether it contains a receipt twice."""

@@ -12,7 +12,6 @@ from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View
 from shared.sqlite.database import Database, translated
-from shared.sqlite.pending_rows import raise_floor
 from shared.wire.codec import decode
 
 SLICE: Final = 32_768
@@ -54,7 +53,7 @@ class SqliteOverlay(KeptByBroker):
         return (await self._current()).holds(keys)
 
     async def raise_floor(self, counter: str, time: Instant) -> None:
-        await self._database.write(lambda db: raise_floor(db, counter, time))
+        """Do nothing: the commit that changed the counter did it, so nobody sees the one without the other."""
 
     async def _current(self) -> Pending:
         """The pending messages, as the file has them. Raises `DamagedError` if the file is gone."""
@@ -104,15 +103,16 @@ class SqliteOverlay(KeptByBroker):
             rows = self._db.execute("SELECT number, seqs FROM acks WHERE number > ? ORDER BY number", (self._last_ack,))
             gone = 0
             for number, seqs in rows:
-                acked_or_counter = orjson.loads(seqs)
-                if type(acked_or_counter) is str:
-                    self._pending.raise_floor(acked_or_counter, floor)
-                else:
-                    for seq in acked_or_counter:
-                        gone += 1 + self._pending.settle((seq,), floor)
-                        if gone > FORGOTTEN:
-                            gone = 0
-                            await asyncio.sleep(0)
+                told = orjson.loads(seqs)
+                for seq_or_counter in [told] if isinstance(told, str) else told:  # earlier builds told one counter
+                    if isinstance(seq_or_counter, str):
+                        self._pending.raise_floor(seq_or_counter, floor)
+                        gone += 1
+                    else:
+                        gone += 1 + self._pending.settle((seq_or_counter,), floor)
+                    if gone > FORGOTTEN:
+                        gone = 0
+                        await asyncio.sleep(0)
                 self._last_ack = number
         self._last_ack = last
 

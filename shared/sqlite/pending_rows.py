@@ -44,13 +44,13 @@ def took_off(db: sqlite3.Connection, weight: int, increments: int) -> None:
     db.execute("UPDATE broker SET bytes = max(bytes - ?, 0), increments = increments - ?", (weight, increments))
 
 
-def raise_floor(db: sqlite3.Connection, counter: str, floor: Instant) -> None:
-    """Void what any process read of the counter before `floor`."""
+def raise_floors(db: sqlite3.Connection, counters: Sequence[str], floor: Instant) -> None:
+    """Void what any process read of the counters before `floor`."""
     db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
-    _tell(db, orjson.dumps(counter).decode())
+    _tell(db, orjson.dumps(counters).decode())
 
 
 def _tell(db: sqlite3.Connection, what: str) -> None:
-    """Tell the overlays of all processes which messages were deleted, or the name of a counter that was set."""
+    """Tell the overlays of all processes which messages were deleted, or the names of counters that have changed."""
     db.execute("INSERT INTO acks (seqs) VALUES (?)", (what,))
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))

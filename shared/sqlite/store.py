@@ -20,6 +20,7 @@ from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
 from shared.sqlite.import_marks import FIND, move
+from shared.sqlite.pending_rows import raise_floors
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.time import FileTime
@@ -206,6 +207,8 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
     if commit.guard is not None:
         change(db, *commit.guard, time)
     move(db, commit.marks)
+    if commit.changes:
+        raise_floors(db, commit.changes, Instant(time))
     try:
         shards.add(db, commit.adds)
         if commit.by_time is not None:

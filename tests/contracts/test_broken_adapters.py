@@ -139,7 +139,8 @@ def overlay_of(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Call
         async def restarted() -> Overlay:
             return overlay(kept)
 
-        return Accepted(kept, kept, overlay(kept), overlay(kept), restarted)
+        ours = overlay(kept)
+        return Accepted(kept, kept, ours, overlay(kept), restarted, ours.raise_floor)
 
     return make
 

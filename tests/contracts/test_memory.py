@@ -102,4 +102,5 @@ class TestMemoryOverlay(OverlayContract):
         async def restarted() -> Overlay:
             return MemoryOverlay(broker)
 
-        return Accepted(broker, broker, MemoryOverlay(broker), MemoryOverlay(broker), restarted)
+        ours = MemoryOverlay(broker)
+        return Accepted(broker, broker, ours, MemoryOverlay(broker), restarted, ours.raise_floor)

@@ -286,12 +286,16 @@ class TestSqliteOverlay(OverlayContract):
         async def restarted() -> Overlay:
             return SqliteOverlay(another, "topic")
 
+        async def changed(counter: str, time: Instant) -> None:
+            await database.write(lambda db: pending_rows.raise_floors(db, [counter], time))
+
         return Accepted(
             SqlitePublisher(database, clock, ROOM),
             SqliteSubscription(database, clock, 60),
             SqliteOverlay(database, "topic"),
             SqliteOverlay(another, "topic"),
             restarted,
+            changed,
         )
 
     async def test_who_fell_behind_the_log_of_acks_begins_anew(

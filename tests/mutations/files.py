@@ -6,7 +6,7 @@ from typing import Any
 from shared.google.datastore.keys import DEAD as MARK
 from shared.sqlite.audit_data import sweep
 from tests.mutations.mutation import Instead, calling, instead, mutation, returning, text
-from tests.mutations.places import CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
+from tests.mutations.places import CHANGES_SEEN, CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
 
 mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
     text("INSERT INTO", "INSERT OR IGNORE INTO")
@@ -75,8 +75,12 @@ mutation("a sweep forgets what receipts said", "shared.sqlite.audit_data.carry",
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )
-mutation("a raised floor is not told to other processes", "shared.sqlite.pending_rows.raise_floor", STORE)(
+mutation("a raised floor is not told to other processes", "shared.sqlite.pending_rows.raise_floors", STORE)(
     calling(_tell=lambda *_: None)
+)
+
+mutation("a change of a file raises no floor in its commit", "shared.sqlite.store._apply", CHANGES_SEEN)(
+    calling(raise_floors=lambda *_: None)
 )
 
 

@@ -1,0 +1,143 @@
+"""A change that one process on a file has shown is in every later exact reading of another, even if it was killed."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from countersink_server.commands.importer import Importer, ImportOptions
+from flusher.dead_letters.drop import drop
+from flusher.jobs.add import Adding
+from flusher.jobs.reset import Resetting
+from shared.counters.reader import Reader
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.model import dead_receipt_bodies
+from shared.model.envelope import Envelope
+from shared.model.import_source import Foreign
+from shared.model.jobs import ADD, Job, lifetime_of_job
+from shared.model.promises import promised
+from shared.model.receipts import DAY
+from shared.model.times import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.words import DEAD, Commit, Receipt, ShardAdd
+from shared.runtime.clock import ManualClock
+from shared.sqlite.database import Database
+from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.store import SqliteStore
+
+LIVE = Millis(16 * DAY)
+LATER = StoreMillis(10**14)
+LETTER = Envelope("dead", {"a": 4}, {"a": 1})
+
+
+class KilledError(BaseException):
+    """The process was killed."""
+
+
+class MortalStore(SqliteStore):
+    """Its process may be killed right after the next commit."""
+
+    mortal = False
+
+    async def apply(self, commit: Commit) -> Instant:
+        time = await super().apply(commit)
+        if self.mortal:
+            raise KilledError
+        return time
+
+
+class Process:
+    """One process on the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        self.database = Database(path)
+        self.store = MortalStore(self.database, self.clock)
+        self.overlay = SqliteOverlay(self.database, "t")
+        self.reader = Reader(self.store, self.overlay, self.clock, 60.0)
+        self.setter = Setter(self.reader, self.store, self.overlay, self.clock, LIVE)
+
+    async def read(self, max_age: float = 60.0) -> tuple[int, bool]:
+        (reading,) = await self.reader.read(["a"], max_age)
+        return reading.value, reading.exact
+
+    def job(self, kind: str) -> Job:
+        now = int(self.clock.now() * 1_000)
+        return Job("j", kind, "", 10, now, StoreMillis(now + lifetime_of_job(kind, LIVE)))
+
+
+class OneCounter:
+    """A source of an import."""
+
+    name = "elsewhere"
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        yield Foreign(f"{prefix}a", 7)
+
+    async def counter(self, name: str) -> Foreign | None:
+        return Foreign(name, 7)
+
+
+async def _set(process: Process) -> object:
+    return await process.setter.set("a", ChangeRequest(SET, 50))
+
+
+async def _reset(process: Process) -> object:
+    return await process.setter.set("a", ChangeRequest(RESET))
+
+
+async def _delete(process: Process) -> object:
+    return await process.setter.set("a", ChangeRequest(DELETE))
+
+
+async def _reset_job(process: Process) -> object:
+    return await Resetting(process.setter)(process.job(RESET), ["a"])
+
+
+async def _delete_job(process: Process) -> object:
+    return await Resetting(process.setter)(process.job(DELETE), ["a"])
+
+
+async def _add_job(process: Process) -> object:
+    return await Adding(process.store, process.reader, exact=True)(process.job(ADD), ["a"])
+
+
+async def _drop(process: Process) -> object:
+    return await drop(process.store, process.overlay, [LETTER], promised(DAY, DAY))
+
+
+async def _import(process: Process) -> None:
+    importer = Importer(OneCounter(), process.store, process.clock, ImportOptions(LIVE), pick=lambda _: 0)
+    await importer.run("", lambda _: None)
+
+
+CHANGES = [_set, _reset, _delete, _reset_job, _delete_job, _add_job, _drop, _import]
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[list[Process]]:
+    """Two processes, and a counter of 3 with a dead letter of 4."""
+    both = [Process(tmp_path / "countersink.db") for _ in range(2)]
+    dead = dead_receipt_bodies.with_body(Receipt(LETTER.key, LATER, DEAD), LETTER, "why", BrokerMillis(0))
+    await both[0].store.apply(Commit((Receipt("k", LATER), dead), (ShardAdd("a", 0, 3, 1),)))
+    yield both
+    for one in both:
+        await one.database.close()
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[one.__name__.lstrip("_") for one in CHANGES])
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "killed after its commit"])
+async def test_what_one_process_shows_another_does_not_unsee(
+    processes: list[Process], change: Callable[[Process], Awaitable[object]], *, killed: bool
+) -> None:
+    one, other = processes
+    assert await other.read() == await one.read() == (7, True)
+    one.store.mortal = killed
+    if killed:
+        with pytest.raises((KilledError, BaseExceptionGroup)):
+            await change(one)
+    else:
+        await change(one)
+    shown, exact = await one.read(0)
+    assert shown != 7
+    assert exact
+    assert await other.read() == (shown, True)
