@@ -20,7 +20,7 @@ class KeptByBroker:
     def check(self) -> None:
         """Do nothing: the broker's own check is enough."""
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         """Do nothing: the ack settles them."""
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002

@@ -1,7 +1,6 @@
 """Owns the cached bases and reads counters exactly, with one lookup in flight per counter for all its readers."""
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -39,6 +38,29 @@ def is_large(view: View) -> bool:
 def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
     """The receipts of their entries. Most of many views have none, and are left out."""
     return {name: frozenset(keys_of(view)) for name, view in views.items() if view.entries}
+
+
+async def settle_found(
+    overlay: Overlay, views: Mapping[str, View], settled: Collection[str], time: Instant
+) -> Collection[str]:
+    """Remove the entries that a snapshot at `time` found settled, before anything is answered from it.
+
+    Others count an entry that is confirmed, whatever they have read. But what is unconfirmed and applied is only in
+    snapshots that are late enough, so the floor must rise before the first of them is shown. Returns the counters for
+    which that failed: they show what others may not see yet, so they are not exact.
+    """
+    found = {
+        name: [entry for entry in view.entries if entry.key in settled] for name, view in views.items() if view.entries
+    }
+    keys = {entry.key for entries in found.values() for entry in entries}
+    if not keys:
+        return ()
+    epochs = {view.epoch for view in views.values() if view.exact}
+    try:
+        await overlay.settle(keys, time, max(epochs, default=""))
+    except TransientError:  # the next snapshot tries again
+        return {name for name, entries in found.items() if not all(entry.confirmed for entry in entries)}
+    return ()
 
 
 class _Answer(NamedTuple):
@@ -217,6 +239,7 @@ class Reader:
                 else:
                     asked = _keys_of_all(views)
                 totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
+                ahead = await settle_found(self._overlay, views, settled, snapshot.time)
                 found = {}
                 for name, view in views.items():
                     its = asked.get(name, _NO_KEYS)
@@ -235,19 +258,11 @@ class Reader:
                         viewed=viewed,
                     )
                     more = await asyncio.to_thread(pending, base, view) if name in large else pending(base, view)
-                    reading = self._combine(name, base, view, more, keep=not also)
+                    reading = self._combine(name, base, view, more, keep=not also and name not in ahead)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
-                    found[name] = reading
-                await self._settle(views, settled, snapshot.time)
+                    found[name] = reading._replace(exact=False) if name in ahead else reading
                 return found, totals, settled
         raise TransientError(
             "the store is older than what the broker knows to be applied: see that they belong together, and whether"
             " the store was restored from a backup"
         )
-
-    async def _settle(self, views: Mapping[str, View], settled: Collection[str], time: Instant) -> None:
-        """Remove the entries that the snapshot found settled."""
-        keys = {entry.key for view in views.values() for entry in view.entries if entry.key in settled}
-        if keys:
-            with contextlib.suppress(TransientError):  # the next snapshot tries again
-                await self._overlay.settle(keys, time)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large
+from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
 from shared.model.buckets import (
     AHEAD,
     LENGTHS,
@@ -158,6 +158,7 @@ class SeriesReader:
         large = is_large(view)
         keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
         totals, settled = await snapshot.read((counter,), keys)
+        ahead = await settle_found(self._overlay, {counter: view}, settled, snapshot.time)
         found = await snapshot.counts(counter, by, begin, end)
         now = int(snapshot.as_of * 1_000)
         closed = found.closed if is_plausible(found.closed, now) else 0
@@ -192,7 +193,7 @@ class SeriesReader:
                 points[when] = points.get(when, 0) + delta
             # A dead letter may wait for ever, so it counts when it is replayed.
             waits = waits or (counts_as < over and delta != 0 and entry.key not in dead)
-        agrees = view.exact and (snapshot.exact or not each) and not doubtful(base)
+        agrees = view.exact and (snapshot.exact or not each) and not doubtful(base) and not ahead
         whole = agrees and since <= begin
         kept = {when: points[when] for when in sorted(points) if points[when]}
         series = Series(

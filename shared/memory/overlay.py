@@ -89,7 +89,7 @@ class ProcessOverlay:
     def check(self) -> None:
         """Do nothing: there is always room, since the oldest entries are dropped."""
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:  # noqa: ARG002
         numbers = sorted({number for key in settled for number in self._numbers.get(key, ())})
         for number in numbers:
             self._unlist(number)

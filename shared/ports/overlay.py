@@ -53,10 +53,11 @@ class Overlay(Protocol):
         """Raise the error that `entered` would raise now."""
         ...
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         """Remove the entries of these receipt keys of envelopes, which the store had as `settled` at `time`.
 
-        The floors of their counters rise to `time` first.
+        The floors of their counters rise to `time` in the same step. With the `epoch` of a view, `TransientError` if
+        that is not the epoch in which this happens.
         """
         ...
 

@@ -220,10 +220,12 @@ class RedisOverlay:
                 self._withdrawn = some + self._withdrawn
                 raise
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         keys = [*settled]
         self._copy.settle(keys, time)
         while keys and (overlay := self._named()).epoch:
+            if epoch and overlay.nonce != epoch:
+                raise AwayError("the fleet has named another overlay meanwhile")
             reply = await self._server.ask(entry_scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
             if reply[0] != b"ok":
                 raise AwayError("Redis is not the overlay of the fleet")

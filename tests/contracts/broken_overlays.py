@@ -245,7 +245,7 @@ class NotLateWhenAnew(ProcessOverlay):
 
 
 class SettlesWithoutAFloor(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         await super().settle(settled, BEGINNING)
 
 
@@ -260,20 +260,20 @@ class RaisesAllFloors(ProcessOverlay):
 
 
 class SettlesAllFloors(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         await super().settle(settled, time)
         self._pending.settle([-1], time)
 
 
 class LowersFloors(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         self._pending._floors.clear()
         self._pending._views.clear()
         await super().settle(settled, time)
 
 
 class SettlesTheFirst(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         some = [number for key in settled for number in sorted(self._numbers.get(key, ()))[:1]]
         for number in some:
             self._unlist(number)
@@ -293,7 +293,7 @@ class NeverUnsettled(ProcessOverlay):
 class RoundsFloors(ProcessOverlay):
     """As one whose numbers are floats."""
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         await super().settle(settled, Instant(int(float(time))))
 
 

@@ -68,7 +68,7 @@ def _(set_: Any) -> Any:
 @mutation("a set forgets what is pending", "shared.counters.setter.Setter._adds", SETS, SEEDS)
 def _(adds: Any) -> Any:
     def mutant(self: Any, counter: str, wish: Any, look: Any, full: Any) -> Any:
-        return adds(self, counter, wish, look._replace(reading=replace(look.reading, pending=0)), full)
+        return adds(self, counter, wish, look._replace(reading=look.reading._replace(pending=0)), full)
 
     return mutant
 
@@ -76,7 +76,7 @@ def _(adds: Any) -> Any:
 @mutation("a set of what can't be read exactly", "shared.counters.setter.Setter._commit", SETTER)
 def _(commit: Any) -> Any:
     async def exact(_: Any, __: str, look: Any) -> Any:
-        return look._replace(reading=replace(look.reading, exact=True))
+        return look._replace(reading=look.reading._replace(exact=True))
 
     return _with_look(commit, exact)
 

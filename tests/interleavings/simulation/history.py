@@ -21,7 +21,7 @@ class _Counter:
     seen: dict[str, int] = field(default_factory=dict)
     sets: int = 0
     epoch: int = 0
-    """That of the last set that was answered 200."""
+    """That of the last set that was answered 200, or that some exact reading has shown."""
 
 
 class History:
@@ -29,8 +29,7 @@ class History:
 
     def __init__(self, *, exactly: bool, always: bool = True) -> None:
         """`exactly`: readers see an increment of theirs that was not answered when they do, each in its own time.
-        `always`: every reading is exact. Otherwise one that is not promises nothing, and what was not answered may be
-        seen and then be gone for a while.
+        `always`: every reading is exact. Otherwise one that is not promises nothing.
         """
         self._each = exactly
         self._always = always
@@ -81,7 +80,8 @@ class History:
 
     def judges(self, readings: Sequence[Reading]) -> bool:
         """Whether these promise anything."""
-        exact = self._always or all(reading.exact for reading in readings)
+        exact = all(reading.exact for reading in readings)
+        assert exact or not self._always
         self.exact += len(readings) * exact
         self.inexact += len(readings) * (not exact)
         return exact
@@ -100,7 +100,9 @@ class History:
         *,
         at_rest: bool = False,
     ) -> None:
-        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
+        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again: no
+        set that any reader has seen, no increment that this one has seen.
+        """
         its = self._of(reading.name)
         answered, seen, epoch = before
         assert reading.exact
@@ -108,12 +110,12 @@ class History:
         assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {split(reading.pending)[1]:b}"
         tried = (1 << its.count) - 1
         try:
-            mask = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
+            shown = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
         except AssertionError as error:
             raise AssertionError(f"{reading.name}: {error}") from None
-        if self._always:
-            key = reader if self._each else ""
-            its.seen[key] = its.seen.get(key, 0) | mask
+        its.epoch = max(its.epoch, epoch + shown.sets)
+        key = reader if self._each else ""
+        its.seen[key] = its.seen.get(key, 0) | shown.increments
 
     def read_series(self, series: Series, answered: int) -> None:
         """Sets change totals alone, so the points have every increment. Those of periods that are over are final."""

@@ -113,7 +113,7 @@ class System:
         self.network = Network(self.random, loss=self.random.choice([0.0, 0.02, 0.08]), once=once)
         self.names = (f"p-{number}" for number in range(10**6))
         self.minted = (f"minted-{number}" for number in range(10**6))
-        self.history = History(exactly=self.written)
+        self.history = History(exactly=self.written, always=not self.written)
         self.mistakes: list[BaseException] = []
 
     def run(self) -> None:

@@ -73,11 +73,20 @@ def split(total: int) -> tuple[int, int]:
     return number, mask
 
 
-def counted(total: int, epochs: list[Epoch], *, answered: int, seen: int, tried: int) -> int:
-    """All increments in a total that is of one of these epochs; or why it can't be."""
+class Shown(NamedTuple):
+    """What a total shows."""
+
+    increments: int
+    """All of them, a mask."""
+    sets: int
+    """How many of the sets after the first of the epochs it surely shows."""
+
+
+def counted(total: int, epochs: list[Epoch], *, answered: int, seen: int, tried: int) -> Shown:
+    """What a total shows that is of one of these epochs; or why it can't be."""
     number, mask = split(total)
     flaws = []
-    for epoch in epochs:
+    for sets, epoch in enumerate(epochs):
         there = mask | epoch.found
         if epoch.number != number:
             flaws.append(f"it is not of set {epoch.number}, but {number}")
@@ -90,5 +99,5 @@ def counted(total: int, epochs: list[Epoch], *, answered: int, seen: int, tried:
         elif mask & ~tried:
             flaws.append(f"counted, and nobody sent it: {mask & ~tried:b}")
         else:
-            return there
+            return Shown(there, sets)
     raise AssertionError("; ".join(flaws))

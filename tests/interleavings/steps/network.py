@@ -189,7 +189,7 @@ class RemoteWrittenOverlay(RemoteOverlay):
             raise
         await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:

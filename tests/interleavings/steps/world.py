@@ -38,7 +38,7 @@ from shared.ports.overlay import Overlay
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.ids import of_key
-from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, counted
+from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, Shown, counted
 from tests.interleavings.steps.letters import BuriesApart
 from tests.interleavings.steps.network import (
     Network,
@@ -97,7 +97,7 @@ class Truth:
     sets: int = 0
     """Those that were tried."""
     epoch: int = 0
-    """What a read must show at least: that of the last set that was answered 200."""
+    """What a read must show at least: that of the last set that was answered 200, or that a reading has shown."""
     asked: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What was answered, and which epoch it was, when a set was asked for first: by its receipt."""
 
@@ -413,8 +413,9 @@ class World:
             except CountersinkError:
                 return
             for reading in readings:
-                mask = self.check(reading, *before[reading.name])
-                self.truths[reading.name].seen[reader] = before[reading.name][1] | mask
+                shown, truth = self.check(reading, *before[reading.name]), self.truths[reading.name]
+                truth.seen[reader] = before[reading.name][1] | shown.increments
+                truth.epoch = max(truth.epoch, before[reading.name][2] + shown.sets)
 
         self.start(ingest, request())
 
@@ -459,9 +460,9 @@ class World:
         """What nobody reads."""
         self.start(ingest, self.survive(ingest.settling.settle_once()))
 
-    def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> int:
+    def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> Shown:
         if not self.reads_checked:
-            return 0
+            return Shown(0, 0)
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
         epochs = self.store.epochs(reading.name)[epoch:]

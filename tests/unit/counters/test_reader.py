@@ -1,7 +1,9 @@
 """The reader when views of the overlay arrive late, and what it makes of dead receipts."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
 
 from shared.config.windows import rules_of
 from shared.counters.reader import Reader
@@ -11,11 +13,13 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
+from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
+from shared.model.times import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
 from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
+from tests.world.series import ALL_KEPT, everything
 
 
 class SlowOverlay(MemoryOverlay):
@@ -119,3 +123,44 @@ async def test_an_id_in_two_dead_letters_and_an_entry_counts_once() -> None:
         pass
     (reading,) = await Reader(store, overlay, clock, 1.0).read(["a"])
     assert (reading.value, reading.exact) == (13, True)
+
+
+class Settling(ProcessOverlay):
+    """An overlay that a reading must settle something in, before it shows that."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, exact=True)
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.away = False
+
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
+        self.begun.set()
+        await self.goes_on.wait()
+        if self.away:
+            raise TransientError("away")
+        await super().settle(settled, time, epoch)
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_what_is_applied_and_not_confirmed_is_shown_after_the_floor_has_risen(*, away: bool) -> None:
+    """Otherwise one reader shows 5, and another, later, 0 from what it read before. The publisher has no answer yet."""
+    clock = ManualClock()
+    store, overlay = MemoryStore(clock), Settling(clock)
+    one, other = [Reader(store, overlay, clock, 60.0) for _ in range(2)]
+    series = SeriesReader(store, overlay, clock, ALL_KEPT)
+    assert [reading.value for reading in await other.read(["a"])] == [0]
+    overlay.begin([Envelope("e", {"a": 5})])
+    await store.apply(Commit((Receipt(key_of_envelope("e"), StoreMillis(1 << 60)),), (ShardAdd("a", 0, 5, 1),)))
+    overlay.away = away
+    doing = asyncio.create_task(one.read(["a"])), asyncio.create_task(series.read(everything("a")))
+    await overlay.begun.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in doing)
+    assert [(reading.value, reading.exact) for reading in await other.read(["a"])] == [(0, True)]
+    overlay.goes_on.set()
+    (reading,), counts = await doing[0], await doing[1]
+    assert (reading.value, reading.exact) == (5, not away)
+    assert (counts.value, counts.known) == (5, not away)
+    assert [(again.value, again.exact) for again in await one.read(["a"])] == [(5, not away)]
+    assert [(last.value, last.exact) for last in await other.read(["a"])] == ([(0, True)] if away else [(5, True)])
