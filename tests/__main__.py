@@ -16,8 +16,6 @@ ROOT: Final = Path(__file__).parents[1]
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 """The run of `make test` that others are compared with: cases and seconds of processor time of each file."""
 MOST_GROWTH: Final = 1.2
-ROOM: Final = 1 << 30
-"""Bytes that have to be free for the files of tests. A run of `make test` takes 50 MB, and the last three are kept."""
 PYTHONS: Final = {"3.12": ["unit", "contracts"], "3.13": ["unit", "contracts", "http", "cli"]}
 """What runs on other versions of Python too: tests of our own code, and on the newest one also of the whole service."""
 
@@ -48,27 +46,19 @@ class Run(NamedTuple):
         return found
 
 
-def timed(command: list[str], **settings: str) -> Run:
+def timed(command: list[str]) -> Run:
     begun, before = time.monotonic(), os.times()
-    code = subprocess.run(command, cwd=ROOT, env=os.environ | settings, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
     after = os.times()
     processor = after.children_user + after.children_system - before.children_user - before.children_system
     return Run(code, time.monotonic() - begun, processor)
-
-
-def in_memory() -> dict[str, str]:
-    """Lets tests put their files into memory, if there is room: most would wait for a disk that they do not test."""
-    memory = Path("/dev/shm")
-    room = shutil.disk_usage(memory).free if os.access(memory, os.W_OK) else 0
-    return {"PYTEST_DEBUG_TEMPROOT": str(memory)} if room > ROOM else {}
 
 
 def pytest(part: str, *arguments: str, python: str = sys.executable) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         spent = Path(folder) / "spent.json"
         options = ("-n", "auto", "--dist", "worksteal", "--part", part, "--spent", str(spent))
-        settings = in_memory() if part == "test" else {}
-        done = timed([python, "-m", "pytest", *options, *arguments], **settings)
+        done = timed([python, "-m", "pytest", *options, *arguments])
         return done._replace(told=json.loads(spent.read_text()) if spent.exists() else {})
 
 
