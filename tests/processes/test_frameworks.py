@@ -21,6 +21,8 @@ from countersink import AsyncClient
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Running, processes
 
+pytestmark = pytest.mark.check  # Celery, Django, FastAPI, Flask, Gunicorn and Uvicorn
+
 BLOCK: Final = re.compile(r"^```py\n(# (\w+\.py)\b.*?)^```$", re.MULTILINE | re.DOTALL)
 URL: Final = '"http://127.0.0.1:8080"'
 REQUESTS: Final = 40
