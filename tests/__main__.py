@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,23 +66,33 @@ def pytest(part: str, *arguments: str, python: str = sys.executable) -> Run:
 def on_other_pythons() -> Iterator[Run]:
     """On each other version that we claim and this machine has."""
     for version, folders in PYTHONS.items():
-        found = shutil.which(f"python{version}") or next(map(str, _of_pyenv(version)), None)
-        if found is None or version == f"{sys.version_info.major}.{sys.version_info.minor}":
-            print(
-                f"\nPython {version}: {'make test ran on it' if found else 'not on this machine, so nothing ran on it'}"
-            )
+        if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            continue
+        python = next(filter(partial(_is_whole, version), _pythons(version)), None)
+        if python is None:
+            print(f"\nPython {version} is not on this machine, so nothing ran on it.")
             continue
         print(f"\nOn Python {version}:", flush=True)
         venv = f".venv-{version}"
-        made = timed(["make", f"VENV={venv}", f"PYTHON={found}", f"{venv}/.installed-dev"])
+        made = timed(["make", f"VENV={venv}", f"PYTHON={python}", f"{venv}/.installed-dev"])
         yield made
         if made.code == 0:
             yield pytest("test", *(f"tests/{folder}" for folder in folders), python=f"{venv}/bin/python")
 
 
-def _of_pyenv(version: str) -> list[Path]:
+def _pythons(version: str) -> Iterator[str]:
+    """Where it may be: on the path, or one of those of pyenv, whose commands on the path may lead nowhere."""
+    yield f"python{version}"
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return sorted(root.glob(f"versions/{version}.*/bin/python"))
+    yield from map(str, sorted(root.glob(f"versions/{version}.*/bin/python")))
+
+
+def _is_whole(version: str, python: str) -> bool:
+    test = f"import ensurepip, venv, sys; sys.exit('%d.%d' % sys.version_info[:2] != {version!r})"
+    return (
+        bool(shutil.which(python))
+        and not subprocess.run([python, "-c", test], capture_output=True, check=False).returncode
+    )
 
 
 def check() -> list[Run]:
