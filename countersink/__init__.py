@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """All names, also those that were not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Import a name only when it is used: the command line reads the version, and should not wait for the client."""
     from importlib import import_module  # noqa: PLC0415 (see above)

@@ -15,11 +15,15 @@
     const sent = waiting.slice(0, size)
     // A string is sent as text/plain, for which a browser asks no permission first.
     const request = { method: "POST", body: JSON.stringify(sent), keepalive: true, credentials: "omit" }
-    const status = await fetch(url, request).then(answer => answer.status, () => 0)
+    const answer = await fetch(url, request).catch(() => ({ status: 0 }))
+    const status = answer.status
     if (status == 413 && sent.length > 1) {
       size = sent.length >> 1 // the key allows less at once
     } else if (status && status < 500 && status != 408 && status != 429) {
-      if (status > 299) console.warn("countersink: refused with", status)
+      if (status > 299) {
+        const problem = await answer.json().catch(() => ({}))
+        console.warn("countersink: refused with", status, problem.detail || "")
+      }
       waiting = waiting.slice(sent.length)
       pause = 1000
     } else {

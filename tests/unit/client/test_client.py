@@ -28,6 +28,8 @@ def test_the_client_is_imported_from_the_package_itself() -> None:
     assert countersink.AsyncClient is AsyncClient
     with pytest.raises(AttributeError):
         countersink.nothing  # noqa: B018 (it is asked for)
+    assert set(countersink.__all__) <= set(dir(countersink))
+    assert {"__name__", "__version__"} <= set(dir(countersink))
 
 
 async def test_counting_and_reading(client: AsyncClient, service: Service) -> None:
