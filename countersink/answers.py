@@ -15,6 +15,10 @@ class RequestError(Exception):
         """The status of the last answer, if there was one."""
         self.field = field
         """The field that is wrong in the request, if the service named one."""
+        self.id: str | None = None
+        """The id of the increment, or the key of the batch or change. The client makes one if you did not."""
+        self.maybe_accepted = False
+        """Whether the request may have been accepted all the same, because a try of it had no clear answer."""
 
 
 class RejectedError(RequestError):
@@ -24,11 +28,9 @@ class RejectedError(RequestError):
 class UnavailableError(RequestError):
     """The service did not answer in time. The request may have been accepted: send it again with the same id."""
 
-    id: str | None = None
-    """The id of the increment, or the key of the batch or change. The client makes one if you did not."""
-
     def __init__(self, message: str, *, status: int | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message, status=status)
+        self.maybe_accepted = True
         self.retry_after = retry_after
         """Seconds that the service wants to be left alone."""
 

@@ -1,15 +1,14 @@
 """Divides what was summed into requests. Each keeps its key and its bytes, however often it is sent."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from countersink.calls import MOST_ITEMS, mint
 from countersink.rules import MAX_DELTA
-from countersink.tally import Keyed, Sum, Tally
-from countersink.transport import Answer, Request
+from countersink.tally import Keyed, Sum
+from countersink.transport import Answer, Request, now
 
 LARGEST: Final = 256 * 1024
 """Bytes of a body, about. Proxies often refuse a megabyte."""
@@ -22,8 +21,8 @@ class Batch:
         self._sums = sums
         self._items = items
         self.doubtful = False
-        """Whether an attempt had no answer, so that it may have been accepted."""
-        self._made = time.monotonic(), time.time()
+        """Whether it may have been accepted: an attempt had no clear answer. From then its key and its bytes stay."""
+        self._made = now()
 
     @cached_property
     def request(self) -> Request:
@@ -39,8 +38,8 @@ class Batch:
 
     @property
     def age(self) -> float:
-        """Seconds. One of the clocks may stand still while the machine is suspended, the other may be set back."""
-        return max(time.monotonic() - self._made[0], time.time() - self._made[1])
+        """Seconds."""
+        return now() - self._made
 
     def __len__(self) -> int:
         """Names and increments with ids."""
@@ -50,11 +49,19 @@ class Batch:
     def calls(self) -> int:
         return sum(calls for _, calls in self._sums.values()) + sum(self._items.values())
 
+    @property
+    def divisible(self) -> bool:
+        """Whether its halves may be sent instead: under new keys, or, where each increment has an id, as they are."""
+        return len(self) > 1 and (bool(self._items) or not self.doubtful)
+
     def halves(self) -> "list[Batch]":
-        """The same under new keys. Only for a batch that the service has surely not accepted."""
+        """The same in two, under new keys. Only for a batch that is `divisible`."""
         middle = len(self) // 2
         sums, items = list(self._sums.items()), list(self._items.items())
-        return [Batch(dict(sums[part]), dict(items[part])) for part in (slice(None, middle), slice(middle, None))]
+        found = [Batch(dict(sums[part]), dict(items[part])) for part in (slice(None, middle), slice(middle, None))]
+        for half in found:
+            half.doubtful, half._made = self.doubtful, self._made  # noqa: SLF001 (its own class)
+        return found
 
     def rejected(self, answer: Answer) -> tuple[int, str]:
         """How many calls are in the items that the service did not accept, and why. Raises if it is no answer of
@@ -79,14 +86,13 @@ class Batch:
         return next((calls for item, calls in self._items.items() if item.counter == name), 1)
 
 
-def batches(tally: Tally) -> Iterator[Batch]:
-    """Everything that is summed."""
-    sums, items = tally.take()
+def batches(sums: Mapping[str, Sum], items: Mapping[Keyed, int], rest: dict[str, int]) -> Iterator[Batch]:
+    """All of it. What is left of sums that are too large for one batch comes into `rest`."""
     for part in _parts(sums, len):
         for name, (delta, calls) in part.items():
-            if not -MAX_DELTA <= delta <= MAX_DELTA:  # the rest goes with the next ones
+            if not -MAX_DELTA <= delta <= MAX_DELTA:
                 part[name] = (max(-MAX_DELTA, min(delta, MAX_DELTA)), calls)
-                tally.put_back(name, delta - part[name][0])
+                rest[name] = delta - part[name][0]
         yield Batch(part, {})
     for part in _parts(items, lambda item: len(item.counter) + len(item.id)):
         yield Batch({}, part)

@@ -2,7 +2,6 @@
 
 import logging
 import ssl
-import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +10,11 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from countersink import calls, events
-from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError, UnavailableError
+from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError, RequestError, UnavailableError
 from countersink.calls import Call
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
-from countersink.transport import ONE_TRY, SHORTEST_TRY, Retries, Transport
+from countersink.transport import ONE_TRY, SHORTEST_TRY, Retries, Transport, now
 
 INTERVAL: Final = 0.2
 MOST: Final = 100_000
@@ -69,12 +68,16 @@ class Client:
     def incr(self, name: str, by: int = ONE, id: str | None = None) -> None:  # noqa: A002 (what the service calls it)
         """Add to a counter, in the background. With an `id`, it counts once, however often it is asked for."""
         tally = self._tally
-        if by is ONE and id is None and type(name) is str:
-            tally.events.append(name)
-        else:
-            tally.add(name, by, id)
-        if len(tally.events) > self._sender.mark:
+        try:
+            if by is ONE and id is None and type(name) is str:
+                tally.events.append(name)
+            else:
+                tally.add(name, by, id)
+            if len(tally.events) > self._sender.mark:
+                self._sender.attend()
+        except BaseException:  # of a signal handler. The increment may be in the list, and nobody may know of it
             self._sender.attend()
+            raise
 
     @property
     def dropped(self) -> int:
@@ -212,25 +215,31 @@ class Client:
     def _ask(self, call: Call[T]) -> T:
         """Repeat the request until there is an answer, or the patience is over."""
         self._check_that_it_can_be_asked()
-        until = time.monotonic() + self._patience + call.wait
+        until = now() + self._patience + call.wait
         retries = Retries()
+        maybe_accepted = False
         while True:
-            one_try = call.wait + min(ONE_TRY, max(until - call.wait - time.monotonic(), SHORTEST_TRY))
+            one_try = call.wait + min(ONE_TRY, max(until - call.wait - now(), SHORTEST_TRY))
             try:
                 answer = self._transport.attempt(call.request, one_try)
                 break
-            except UnavailableError as error:
+            except RequestError as error:
+                error.id = call.id
+                maybe_accepted = error.maybe_accepted = maybe_accepted or error.maybe_accepted
+                if not isinstance(error, UnavailableError):
+                    raise
                 _log.info("%s", error)
                 delay = retries.delay(error)
                 closed = self._transport.closed.is_set()
-                if closed or time.monotonic() + delay > until or self._transport.closed.wait(delay):
-                    error.id = call.id
+                if closed or now() + delay > until or self._transport.closed.wait(delay):
                     raise
         try:
             return call.read(answer)
         except (KeyError, TypeError, ValueError) as error:
             shown = self._transport.shown
-            raise RejectedError(f"{shown} does not answer as Countersink does: is the URL right?") from error
+            foreign = RejectedError(f"{shown} does not answer as Countersink does: is the URL right?")
+            foreign.id, foreign.maybe_accepted = call.id, True
+            raise foreign from error
 
     def _check_that_it_can_be_asked(self) -> None:
         if not self._transport.can_be_asked:

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from countersink.answers import RejectedError, UnavailableError
+from countersink.interrupts import say
 from countersink.transport import AGAIN, Answer, Request, Transport
 
 try:
@@ -25,7 +26,6 @@ try:
 except ImportError as error:
     raise ImportError("a client of a topic needs more packages: pip install 'countersink[pubsub]'") from error
 
-_log: Final = logging.getLogger("countersink")
 GOOGLE: Final = "https://pubsub.googleapis.com"
 SCOPE: Final = "https://www.googleapis.com/auth/pubsub"
 SOURCE: Final = "countersink-python"
@@ -68,7 +68,9 @@ class Topic(Transport):
             if error.status != UNAUTHENTICATED or new:
                 raise
             self._credentials = None
-            raise UnavailableError(str(error), status=error.status) from error
+            later = UnavailableError(str(error), status=error.status)
+            later.maybe_accepted = error.maybe_accepted
+            raise later from error
         if not answer.object["messageIds"]:
             raise ValueError("nothing was published")
         return Answer(b'{"accepted": 1}', {})
@@ -92,8 +94,10 @@ class Topic(Transport):
             said = f"no credentials for {self.shown}: {error}"
             if not self._warned:
                 self._warned = True
-                _log.warning("countersink keeps trying: %s", said)
-            raise UnavailableError(said) from error
+                say(logging.WARNING, f"countersink keeps trying: {said}")
+            later = UnavailableError(said)
+            later.maybe_accepted = False
+            raise later from error
         return headers
 
 

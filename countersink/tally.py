@@ -1,24 +1,34 @@
 """Takes increments from any thread without waiting, and sums them per name.
 
 A caller only appends to a list, which is one step of the interpreter: it needs no lock, neither between threads, nor in
-a signal handler, nor after a fork. The sender moves what is in the list to the sums. If it can't keep up, callers help.
+a signal handler, nor after a fork. Our threads move what is in the list to the sums: the sender, and, if the list is
+crowded while the sender waits for the service, a helper. Only they use the locks, so no signal handler meets one.
 """
 
-import threading
+import contextlib
+import time
 from collections import Counter as Count
-from collections.abc import Iterable
-from operator import index
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from operator import index, length_hint
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
+from countersink.interrupts import Bell, start
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name
 
 ONE: Final = 1
 CROWDED: Final = 10_000
-"""Events in the list from which on a caller moves some to the sums."""
+"""Events in the list from which on a helper moves them to the sums, and callers leave it the time for that."""
 FULL: Final = 1_000_000
-"""Events in the list from which on they are dropped. Callers that help keep it far below."""
+"""Events in the list from which on they are dropped. It happens only if no thread can start."""
 CHUNK: Final = 2_000
 """Events that are summed without a pause: other threads wait for that long."""
+YIELD: Final = 50e-6
+"""Seconds in which others get the interpreter's lock. With `sleep(0)` a thread has it again before they wake."""
+IDLE: Final = 1.0
+"""Seconds after which a helper that is not needed ends."""
+_MANY: Final = 2**62
 
 Event = str | tuple[Any, Any, Any]
 """A name to count one for, or name, delta and id. Of events without a name, the second is why they are dropped."""
@@ -39,25 +49,36 @@ Sum = tuple[int, int]
 class Tally:
     """Holds at most `most` names and increments with ids, besides as many that were taken to be sent."""
 
-    __slots__ = ("_counting", "_folding", "dropped", "events", "items", "most", "reason", "sums")
+    __slots__ = (
+        "_bell", "_closed", "_counting", "_folding", "_helping", "_refused", "drops", "events", "items", "most", "sums"
+    )  # fmt: skip
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew, also after a fork: another thread of the parent may have held the lock."""
+        """Begin anew, also after a fork: another thread of the parent may have held a lock."""
         self.events: list[Event] = []
         self.sums: dict[str, Sum] = {}
         self.items: dict[Keyed, int] = {}
         """How often each was asked for."""
-        self.dropped = 0
+        self.drops: dict[str, tuple[int, str]] = {}
+        """By kind of reason: how many increments do not count, and why the first of them do not."""
+        self._refused = repeat(None, _MANY)
+        """It has one less for each event that was refused. Taking one is a single step of the interpreter."""
+        self._closed = False
+        self._folding = Lock()
+        """Whoever moves events to the sums, or changes the sums, holds it."""
+        self._counting = Lock()
+        self._helping = Lock()
+        """The helper holds it while it runs."""
+        self._bell = Bell()
+
+    @property
+    def dropped(self) -> int:
         """Increments that do not count."""
-        self.reason = ""
-        """Why the last of them were dropped."""
-        self._folding = threading.Lock()
-        """Whoever changes the sums holds it. A caller never waits for it: a signal handler's own thread may hold it."""
-        self._counting = threading.RLock()
+        return sum(calls for calls, _ in list(self.drops.values())) + _MANY - length_hint(self._refused)
 
     def held(self) -> int:
         """Names and increments with ids."""
@@ -65,48 +86,66 @@ class Tally:
 
     def add(self, name: Any, by: Any, id_: Any) -> None:
         """Take an increment of an unusual form."""
-        try:
-            event: Event = (str.__str__(name), index(by), None if id_ is None else str.__str__(id_))
-        except Exception:  # it may be an object with methods of its own; the caller's program goes on
-            event = (None, "the name and the id must be strings, and the delta an integer", None)
-        self.events.append(event)
+        plain = type(name) is str and type(by) is int and (id_ is None or type(id_) is str)
+        self.events.append((name, by, id_) if plain else _event(name, by, id_))
 
-    def help(self) -> None:
-        """Called by whoever appended to a crowded list: move some events to the sums, if nobody else does."""
-        if self._folding.acquire(blocking=False):
-            try:
-                self._fold()
-            finally:
-                self._folding.release()
-        elif (lost := len(self.events) - FULL) > 0:
-            del self.events[FULL:]
-            self.drop(lost, "increments come faster than they can be summed")
+    def relieve(self) -> None:
+        """Called by whoever appended to a crowded list: let the helper move events to the sums."""
+        if len(self.events) > FULL:
+            self.refuse("increments come faster than they can be summed")
+        elif self._helping.locked():
+            self._bell.ring()
+            time.sleep(YIELD)
+        elif start(self._help):
+            time.sleep(YIELD)
+
+    def refuse(self, reason: str) -> None:
+        """Take one event back. That and the count are one step of the interpreter."""
+        self.drops.setdefault(reason, (0, reason))
+        with contextlib.suppress(IndexError):  # another thread took it
+            next(zip(iter(self.events.pop, None), self._refused, strict=False))
 
     def fold_all(self) -> Iterable[None]:
         """Move all events that are there to the sums, piece by piece."""
         for _ in range(len(self.events) // CHUNK + 1):
             with self._folding:
-                self._fold()
+                if not self._closed:
+                    self._fold()
             yield
 
-    def take(self) -> tuple[dict[str, Sum], dict[Keyed, int]]:
-        """Everything that is summed."""
+    def take(self, *, last: bool = False) -> tuple[dict[str, Sum], dict[Keyed, int]]:
+        """Everything that is summed. After the `last` time nothing is summed any more."""
         with self._folding:
+            self._closed = last
             sums, self.sums = self.sums, {}
             items, self.items = self.items, {}
         return sums, items
 
-    def put_back(self, name: str, delta: int) -> None:
-        """What is left of a sum that is too large for one batch."""
+    def put_back(self, rest: Mapping[str, int]) -> None:
+        """What is left of sums that are too large for one batch."""
         with self._folding:
-            there = self.sums.get(name, (0, 0))
-            self.sums[name] = (there[0] + delta, there[1])
+            for name, delta in rest.items():
+                there = self.sums.get(name, (0, 0))
+                self.sums[name] = (there[0] + delta, there[1])
 
-    def drop(self, calls: int, reason: str) -> None:
-        """These increments do not count."""
+    def drop(self, calls: int, reason: str, kind: str = "") -> None:
+        """These increments do not count. Of the reasons of one kind, the first is kept."""
+        kind = kind or reason.rstrip("0123456789")  # such as the size of a name
         with self._counting:
-            self.dropped += calls
-            self.reason = reason
+            before, first = self.drops.get(kind, (0, reason))
+            self.drops[kind] = (before + calls, first)
+
+    def _help(self) -> None:
+        if not self._helping.acquire(blocking=False):
+            return
+        try:
+            while True:
+                for _ in self.fold_all():
+                    time.sleep(YIELD)
+                if len(self.events) <= CROWDED and not self._bell.wait(IDLE):
+                    break
+        finally:
+            self._helping.release()
 
     def _fold(self) -> None:
         events = self.events
@@ -146,3 +185,16 @@ class Tally:
             return True
         self.drop(times, f"{self.most} names and ids are held already, and the service does not take them")
         return False
+
+
+def _event(name: Any, by: Any, id_: Any) -> Event:
+    """An event with exact types. Only `index` may run code of the caller's objects, and fail in any way."""
+    if issubclass(type(name), str) and (id_ is None or issubclass(type(id_), str)):
+        id_ = None if id_ is None else str.__str__(id_)
+        if issubclass(type(by), int):
+            return str.__str__(name), int.__index__(by), id_
+        try:
+            return str.__str__(name), index(by), id_
+        except Exception:  # noqa: S110 (the caller's program goes on)
+            pass
+    return None, "the name and the id must be strings, and the delta an integer", None

@@ -7,9 +7,9 @@ along that may conflict with it.
 import base64
 import json
 import random
+import selectors
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,8 +20,11 @@ from urllib.parse import quote, unquote
 
 from countersink import addresses
 from countersink.answers import RejectedError, RequestError, UnavailableError
+from countersink.interrupts import Moment
 
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+TOO_MANY: Final = 429
+"""The status of a request that was surely not accepted, and may be later."""
 ONE_TRY: Final = 10.0
 """Seconds after which an attempt is given up and repeated."""
 SHORTEST_TRY: Final = 1.0
@@ -38,6 +41,13 @@ _PIECE: Final = 65_536
 _NO_PATH: Final = "there is no such path"
 _FAILURES: Final = (HTTPException, OSError, ValueError)
 """How http.client says that there was no answer. ValueError: the connection was closed by another thread."""
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""That of Linux; that of macOS, where `time.monotonic` stands still meanwhile; none on Windows, where it does not."""
+
+
+def now() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the machine is suspended, if there is one."""
+    return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,7 @@ class Transport:
             connection.close()
         self._idle: list[HTTPConnection] = []
         self._busy: set[HTTPConnection] = set()
-        self.closed = threading.Event()
+        self.closed = Moment()
 
     def close(self) -> None:
         """Close all connections. Attempts that are on their way fail."""
@@ -126,12 +136,31 @@ class Transport:
             _shut(connection)
 
     def attempt(self, request: Request, seconds: float) -> Answer:
-        """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not."""
+        """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not. Both say whether
+        it may have been accepted all the same.
+
+        On an idle connection, which the service may be closing just now, a failure costs no attempt: it is sent again
+        on a new one. But the first one may have arrived.
+        """
+        sent = unanswered = False
         try:
-            response, said = self._exchange(request, seconds)
+            idle = self._idle_connection()
+            connection = idle or self._connected(seconds)
+            sent = True
+            try:
+                response, said = self._exchange(connection, request, seconds)
+            except (HTTPException, OSError) as error:
+                if idle is None or isinstance(error, TimeoutError):
+                    raise
+                unanswered = True
+                response, said = self._exchange(self._connected(seconds), request, seconds)
         except _FAILURES as error:
-            raise self._unanswered(error, seconds) from error
-        self._check(response, said)
+            raise self._failure(error, seconds, maybe_accepted=sent) from error
+        try:
+            self._check(response, said)
+        except RequestError as error:
+            error.maybe_accepted |= unanswered
+            raise
         return Answer(said, _headers_of(response))
 
     @contextmanager
@@ -141,21 +170,23 @@ class Transport:
         """
         connection = self._connection()
         try:
+            self._connect(connection, silence)
             response = self._begin(connection, request, silence)
             if response.status != 200:  # noqa: PLR2004 (OK)
                 self._check(response, _body(response, time.monotonic() + silence))
             yield iter(response.readline, b"")
         except _FAILURES as error:
-            raise self._unanswered(error, silence) from error
+            raise self._failure(error, silence) from error
         finally:
             self._busy.discard(connection)
             connection.close()
 
-    def _unanswered(self, error: Exception, seconds: float) -> RequestError:
-        if flaw := addresses.flaw_of_scheme(self.shown, error):
-            return RejectedError(flaw)
+    def _failure(self, error: Exception, seconds: float, *, maybe_accepted: bool = False) -> RequestError:
+        flaw = addresses.flaw_of_scheme(self.shown, error)
         why = "the client is closed" if self.closed.is_set() else addresses.why(error, seconds)
-        return UnavailableError(f"no answer from {self.shown}: {why}")
+        failed = RejectedError(flaw) if flaw else UnavailableError(f"no answer from {self.shown}: {why}")
+        failed.maybe_accepted = maybe_accepted
+        return failed
 
     def _check(self, response: HTTPResponse, said: bytes) -> None:
         """Raise the error if this is no answer 2xx."""
@@ -172,28 +203,40 @@ class Transport:
             detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy removes it"
         if status in self.again:
             retry_after = _seconds(_headers_of(response).get("retry-after"))
-            raise UnavailableError(detail, status=status, retry_after=retry_after)
-        raise RejectedError(detail, status=status, field=answer.get("field"))
+            failed = UnavailableError(detail, status=status, retry_after=retry_after)
+            failed.maybe_accepted = status != TOO_MANY
+            raise failed
+        refused = RejectedError(detail, status=status, field=answer.get("field"))
+        refused.maybe_accepted = status >= 500  # noqa: PLR2004 (the fault is on the other side)
+        raise refused
 
     def detail(self, answer: Mapping[str, Any]) -> str | None:
         """Why a request failed, if the service says so."""
         return str(answer["detail"]) if "detail" in answer else None
 
-    def _exchange(self, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            return self._exchange_on(self._connection(), request, seconds)
-        try:
-            return self._exchange_on(connection, request, seconds)
-        except TimeoutError:
-            raise
-        except (HTTPException, OSError):  # the service closed it meanwhile, as it does with idle connections
-            while self._idle:  # most probably these, too
-                self._idle.pop().close()
-            return self._exchange_on(self._connection(), request, seconds)
+    def _idle_connection(self) -> HTTPConnection | None:
+        """One that is kept, and open: what the service closed meanwhile must not leave a doubt whether it was used."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread took it
+                break
+            if connection.sock is not None and not _readable(connection.sock):
+                return connection
+            connection.close()
+        return None
 
-    def _exchange_on(self, connection: HTTPConnection, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
+    def _connected(self, seconds: float) -> HTTPConnection:
+        connection = self._connection()
+        try:
+            self._connect(connection, seconds)
+        except BaseException:
+            self._busy.discard(connection)
+            connection.close()
+            raise
+        return connection
+
+    def _exchange(self, connection: HTTPConnection, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
         """Use the connection, and keep it if it can be used again."""
         until = time.monotonic() + seconds
         try:
@@ -211,14 +254,19 @@ class Transport:
             self._idle.append(connection)
         return response, said
 
-    def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> HTTPResponse:
-        """Send the request, and read the head of its answer. The connection is busy from now on."""
+    def _connect(self, connection: HTTPConnection, seconds: float) -> None:
+        """Nothing is sent yet. The connection is busy from now on."""
         self._busy.add(connection)
         if self.closed.is_set():
             raise ConnectionError("the client is closed")
-        if connection.sock is None:
-            connection.timeout = min(seconds, LONGEST_CONNECT)
-            connection.connect()
+        connection.timeout = min(seconds, LONGEST_CONNECT)
+        connection.connect()
+
+    def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> HTTPResponse:
+        """Send the request, and read the head of its answer."""
+        self._busy.add(connection)
+        if self.closed.is_set() or connection.sock is None:
+            raise ConnectionError("the client is closed")
         connection.sock.settimeout(seconds)
         headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
         connection.request(request.method, self._path + request.path, request.body, headers)
@@ -243,6 +291,13 @@ class _UnixConnection(HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._at)
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Whether something is there to be read. On an idle connection, that is its end."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def _body(response: HTTPResponse, until: float) -> bytes:

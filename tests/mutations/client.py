@@ -13,6 +13,12 @@ def _(there: Any) -> Any:
 
 
 mutation(
+    "a batch that may have been accepted is divided",
+    "countersink.batches.Batch.divisible",
+    "tests/unit/client/test_doubt.py",
+)(instead(property(lambda self: len(self) > 1)))
+
+mutation(
     "a flush ends before everything is accepted", "countersink.sender.Sender.flush", "tests/unit/client/test_incr.py"
 )(returning(True))
 

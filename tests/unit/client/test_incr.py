@@ -37,7 +37,16 @@ def sums(server: Scripted) -> Counter[str]:
     return found
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+async def warnings(caplog: pytest.LogCaptureFixture, number: int) -> list[str]:
+    """So many, and no more. A thread of the client writes them."""
+    async with asyncio.timeout(10):
+        while len(found := said(caplog)) < number:
+            await asyncio.sleep(0.01)
+    assert len(found) == number, found
+    return found
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -100,10 +109,9 @@ async def test_a_sum_that_is_too_large_for_one_request_takes_several(server: Scr
     async with AsyncClient(server.url, interval=FAST) as client:
         for _ in range(5):
             client.incr("a", 2**53 - 1)
-        while sums(server)["a"] < 5 * (2**53 - 1):
-            await client.flush(60)
+        assert await client.flush(60)
+        assert sums(server)["a"] == 5 * (2**53 - 1)
     assert all(asked.body["counters"]["a"] < 2**53 for asked in server.asked)
-    assert sums(server)["a"] == 5 * (2**53 - 1)
 
 
 BAD: list[tuple[Any, ...]] = [
@@ -119,7 +127,11 @@ async def test_bad_increments_are_dropped_and_never_raise(server: Scripted, capl
             client.incr("good")
         assert await client.flush(60)
         assert client.dropped == len(BAD)
-        assert len(warnings(caplog)) == 1
+        found = await warnings(caplog, 8)
+    flaws = ("empty", "control characters", "reserved", "at most 400 bytes", "lone surrogate")
+    others = ("the name and the id must be strings", "the delta must be between", "the id must be 1")
+    for reason in (*flaws, *others):
+        assert sum(reason in text for text in found) == 1
     assert sums(server) == {"good": len(BAD)}
 
 
@@ -131,8 +143,8 @@ async def test_what_is_refused_is_dropped_and_said_once(status: int, caplog: pyt
             client.incr("a")
             assert await client.flush(60)
         assert client.dropped == 6
-        (said,) = warnings(caplog)
-        assert "it is wrong" in said
+        (found,) = await warnings(caplog, 1)
+        assert "it is wrong" in found
     assert sums(server) == {"a": 6}  # none is sent a second time
 
 
@@ -192,7 +204,7 @@ async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.
             client.incr("b")
         assert await client.flush(60)
         assert client.dropped == 4 + 2
-        assert "no room" in warnings(caplog)[0]
+        assert "no room" in (await warnings(caplog, 1))[0]
     async with (
         scripted(accepted(rejected=[{"index": 1, "reason": "no room"}])) as server,
         AsyncClient(server.url) as client,
@@ -214,7 +226,28 @@ async def test_retry_after_is_honoured_also_while_somebody_waits() -> None:
         assert time.monotonic() - begun >= 1.0
 
 
-def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
+    """The client holds all that it may, and waits for room for a new counter. Then the service has room."""
+    room = False
+
+    def answer() -> web.StreamResponse:
+        return accepted()() if room else problem(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")()
+
+    async with scripted(answer) as server, AsyncClient(server.url, interval=FAST, most=1) as client:
+        client.incr("a")
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        client.incr("b")
+        flush = asyncio.create_task(client.flush(60))
+        while not client._client._sender._flushes:
+            await asyncio.sleep(0.01)
+        room = True
+        assert await flush
+        assert {name for asked in server.asked for name in asked.body["counters"]} == {"a", "b"}
+        assert client.dropped == 0
+
+
+async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
     with Client("http://127.0.0.1:1", interval=FAST, most=100) as client:
         for number in range(3 * CROWDED):
             client.incr(f"{number}")
@@ -226,13 +259,27 @@ def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixtur
         assert client._tally.held() <= 100
         assert len(client._sender._outgoing) == 1
         assert len(client._tally.events) <= CROWDED + 1
-        assert len(warnings(caplog)) == 1
+        assert "held already" in (await warnings(caplog, 1))[0]
         assert not client.close(0)
     assert client.dropped == 6 * CROWDED
-    assert len(warnings(caplog)) == 1
+    assert "was closed" in (await warnings(caplog, 2))[1]
 
 
-def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_reason_for_a_drop_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted(problem(403, "not yours"), problem(401, "who?")) as server, AsyncClient(server.url) as client:
+        for _ in range(3):
+            client.incr("")
+            client.incr("a")
+            assert await client.flush(10)
+        client.incr("a", 2**53)
+        assert await client.flush(10)
+        found = await warnings(caplog, 4)
+        assert client.dropped == 7
+    for reason in ("must not be empty", "not yours", "who?", "the delta must be"):
+        assert sum(reason in text for text in found) == 1
+
+
+async def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     client = Client("http://127.0.0.1:1", patience=0.1)
     assert client.flush(1)
     assert client.close()
@@ -240,8 +287,8 @@ def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> 
     for _ in range(5):
         client.incr("a")
     assert client.dropped == 5
-    (said,) = warnings(caplog)
-    assert "closed" in said
+    (found,) = await warnings(caplog, 1)
+    assert "closed" in found
     assert client.flush(0.1)
     with pytest.raises(Exception, match="the client is closed"):
         client.get("a")
@@ -336,35 +383,21 @@ async def test_a_logging_handler_may_count(server: Scripted) -> None:
     assert sums(server)["log.WARNING"] == 1
 
 
-def test_an_increment_is_never_slow_because_the_sums_are_locked() -> None:
-    """Another thread holds the lock for as long as it likes."""
+def test_an_increment_never_waits_for_the_sums() -> None:
+    """A thread that changes them holds their lock for as long as it likes."""
     tally = Tally(10)
-    locked, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with tally._folding:
-            locked.set()
-            go_on.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    locked.wait()
-    tally.events.extend(["a"] * (CROWDED + 1))
-    tally.help()
-    go_on.set()
-    holder.join()
-    assert len(tally.events) == CROWDED + 1
-
-
-def test_a_signal_handler_does_not_change_sums_that_its_own_thread_is_changing() -> None:
-    tally = Tally(10)
-    tally.events.extend(["a"] * (CROWDED + 1))
     with tally._folding:
-        tally.help()
-        tally.drop(1, "")
-    assert len(tally.events) == CROWDED + 1
-    tally.help()
-    assert len(tally.events) < CROWDED
+        for _ in range(CROWDED + 100):
+            tally.add("a", 1, None)
+            if len(tally.events) > CROWDED:
+                tally.relieve()
+        tally.refuse("")
+        assert len(tally.events) == CROWDED + 99
+        assert tally.dropped == 1
+    until = time.monotonic() + 10
+    while tally.sums.get("a") != (CROWDED + 99, CROWDED + 99):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 class Evil:
@@ -399,7 +432,7 @@ async def test_a_thread_that_could_not_start_starts_later(server: Scripted, monk
 
     client = Client(server.url)
     with monkeypatch.context() as patch:
-        patch.setattr("countersink.sender._thread.start_new_thread", refuse)
+        patch.setattr("countersink.interrupts._thread.start_new_thread", refuse)
         for _ in range(CROWDED + 10):
             client.incr("a")
     assert not server.asked
