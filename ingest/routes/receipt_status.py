@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -30,6 +30,10 @@ LONGEST_PAUSE: Final = 1.0
 """Seconds."""
 MOST_KEYS: Final = 1_000
 """Receipts that are looked up at once."""
+HELD: Final = 2.0
+"""Seconds after which a wait asks the store, though the overlay holds what it waits for, and the time between two such
+looks. A flusher settles what it applied, but that may fail, and is tried again only after 20 seconds.
+"""
 WOKEN: Final = 50
 """Requests that are answered before other tasks get a turn."""
 
@@ -54,22 +58,30 @@ class Tracking:
                 return state
         return "applied"
 
-    async def ends(self, keys: Sequence[str]) -> dict[str, Note | None]:
+    async def ends(self, keys: Sequence[str], long: Collection[str] = ()) -> dict[str, Note | None]:
         """Which of these receipts exist while the overlay no longer holds their envelopes: their notes, or None for
         those that are not applied. An overlay that is not shared holds them for longer, as no flusher settles it.
+
+        The store is asked for `long` in any case: these have been held for so long that settling them may have failed.
         """
         held = await self._overlay.holds(keys) if self._overlay.shared else ()
-        gone = [key for key in keys if key not in held]
-        found = (await self._store.receipts(gone)).found if gone else {}
+        asked = [key for key in keys if key not in held or key in long]
+        if not asked:
+            return {}
+        time, found = await self._store.receipts(asked)
+        if left := [key for key, one in found.items() if key in held and one.settled]:
+            with suppress(TransientError):  # others will do it
+                await self._overlay.settle(left, time)
         return {key: receipt_notes.read(one.note) if one.state == APPLIED else None for key, one in found.items()}
 
 
 class _WaitForApplied:
     """One request that waits for its envelopes."""
 
-    __slots__ = ("end", "gone", "keys", "notes")
+    __slots__ = ("begun", "end", "gone", "keys", "notes")
 
-    def __init__(self, keys: set[str], gone: Callable[[], bool]) -> None:
+    def __init__(self, keys: set[str], gone: Callable[[], bool], begun: float) -> None:
+        self.begun = begun
         self.keys = keys
         """The receipts that have not been found yet."""
         self.notes: dict[str, Note] = {}
@@ -89,6 +101,8 @@ class AppliedWaits:
         self._waits: dict[_WaitForApplied, None] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._applied = asyncio.Event()
+        self._asked_for_long = float("-inf")
+        """When the store was last asked for what had been held for long."""
 
     async def applied(
         self, envelope_ids: Sequence[str], timeout: float, gone: Callable[[], bool]
@@ -97,7 +111,7 @@ class AppliedWaits:
         longer than `timeout` seconds or can't happen, or if the client is `gone`.
         """
         keys = {key_of_envelope(envelope_id) for envelope_id in envelope_ids}
-        wait = _WaitForApplied(keys, gone)
+        wait = _WaitForApplied(keys, gone, self._clock.monotonic())
         self._waits[wait] = None
         if self._watcher is None:
             self._watcher = asyncio.create_task(self._watch(), name="watch for what is applied")
@@ -153,10 +167,14 @@ class AppliedWaits:
         """Look once for everything that the present waits need, then end those that have it or whose client is gone."""
         waits = list(self._waits)
         keys = iter({key for wait in waits for key in wait.keys})
+        long: set[str] = set()
+        if (now := self._clock.monotonic()) - self._asked_for_long >= HELD:
+            self._asked_for_long = now
+            long = {key for wait in waits if now - wait.begun >= HELD for key in wait.keys}
         ends: dict[str, Note | None] = {}
         try:
             while some := list(islice(keys, MOST_KEYS)):
-                ends |= await self._tracking.ends(some)
+                ends |= await self._tracking.ends(some, long)
                 await asyncio.sleep(0)
         finally:
             await self._end(waits, ends)

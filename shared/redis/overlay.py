@@ -223,13 +223,23 @@ class RedisOverlay:
     async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         keys = [*settled]
         self._copy.settle(keys, time)
-        while keys and (overlay := self._named()).epoch:
-            if epoch and overlay.nonce != epoch:
-                raise AwayError("the fleet has named another overlay meanwhile")
+        if not keys or await self._settled_in(self._named(), keys, time, epoch):
+            return
+        look = await self._looks.get(0)  # the fleet may have named another overlay meanwhile
+        overlay = None if look is None else look.fleet.overlay
+        if overlay is None or (overlay.epoch and not await self._settled_in(overlay, keys, time, epoch)):
+            raise AwayError("Redis is not the overlay of the fleet")
+
+    async def _settled_in(self, overlay: NamedOverlay, keys: list[str], time: Instant, epoch: str) -> bool:
+        """Settle them there, and take those that are done from `keys`. Returns whether it is the fleet's overlay."""
+        if epoch and overlay.nonce != epoch:
+            raise AwayError("the fleet has named another overlay meanwhile")
+        while keys and overlay.epoch:
             reply = await self._server.ask(entry_scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
             if reply[0] != b"ok":
-                raise AwayError("Redis is not the overlay of the fleet")
+                return False
             del keys[: reply[1]]
+        return bool(overlay.epoch)
 
     async def raise_floor(self, counter: str, time: Instant) -> None:
         """Raise it in the overlay that the fleet names now, since its readers don't see a floor in an earlier one."""

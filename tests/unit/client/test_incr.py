@@ -254,7 +254,7 @@ async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCapture
             client.incr("0")
         assert not client.flush(0.3)
         while not (client.dropped and client._sender._outgoing):
-            time.sleep(0.01)
+            await asyncio.sleep(0.01)
         assert client.dropped <= 3 * CROWDED
         assert client._tally.held() <= 100
         assert len(client._sender._outgoing) == 1

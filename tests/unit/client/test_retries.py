@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import os
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -74,7 +73,7 @@ async def test_a_retry_after_that_is_no_number_is_no_error(retry_after: str) -> 
 
 async def test_an_error_says_under_which_id_it_is_safe_to_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()  # by each look at the clock
-    monkeypatch.setattr("countersink.client.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr("countersink.client.now", lambda: float(next(seconds)))
     async with scripted(problem(503, "later")) as server, AsyncClient(server.url, patience=5) as client:
         with pytest.raises(UnavailableError) as one:
             await client.increment("a")
