@@ -11,6 +11,7 @@ from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, event_id, owned
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.access.rules import READ
 from ingest.http.problems import Problem
+from ingest.parsing.json_object import BodyError
 from shared.model.words import ALL_DELTAS, Deltas, Increment
 
 
@@ -83,17 +84,20 @@ class Caller(NamedTuple):
         if self.bucket is not None:
             self.bucket.check()
 
+    def check_size(self, increments: int) -> None:
+        """Raise a 413 if the caller may not send so many increments in one request."""
+        if self.public is not None and increments > self.public.most:
+            raise BodyError(
+                413,
+                f"one request may hold {self.public.most} increments with this publishable key, this one holds"
+                f" {increments}: send several",
+            )
+
     def spend(self, increments: int) -> None:
         """Count these against the rate of the key. Raises `ShareError` if it may not send any increment now. With a
         publishable key, so many must be free: no request may use up what others will send later.
         """
         if self.public is not None:
-            if increments > self.public.most:
-                raise Problem(
-                    413,
-                    f"one request may hold {self.public.most} increments with this publishable key, this one holds"
-                    f" {increments}: send several",
-                )
             self.public.client.check(increments)
             if self.bucket is not None:
                 self.bucket.check(increments)

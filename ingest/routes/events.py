@@ -100,6 +100,7 @@ class EventRoutes:
 
 def _checked(caller: Caller, timing: AnswerTiming, found: Events) -> Events:
     """The events, if all of their counters are the caller's, and not too many for the answer."""
+    caller.check_size(found.batch.increments)
     caller.check_names(found.batch.by_counter())
     timing.check_number(found.batch)
     for event in found.events:

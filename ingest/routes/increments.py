@@ -240,6 +240,7 @@ def _checked(caller: Caller, timing: "AnswerTiming", parse: Callable[[bytes], Fo
     parsed = parse(body)
     if parsed is not None:
         batch = parsed.batch
+        caller.check_size(batch.increments)
         caller.check_names(batch.sums)
         caller.check_names(item.counter for item in batch.keyed)
         timing.check_number(batch)

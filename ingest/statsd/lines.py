@@ -10,6 +10,8 @@ from shared.model.words import MAX_DELTA
 MILLION: Final = 1_000_000
 """Deltas are in millionths: a sample rate such as 0.3 makes fractions of a count."""
 COUNTER: Final = "c"
+_CHECK: Final = "_sc|"
+"""How a service check of DogStatsD begins, which has no value."""
 MALFORMED: Final = "malformed"
 TYPE: Final = "type"
 LARGE: Final = "large"
@@ -33,7 +35,7 @@ def read(line: str, template: NameTemplate) -> tuple[str, int]:
     name, _, rest = line.partition(":")
     value, *sections = rest.split("|")
     if not sections or not value:
-        raise LineError(MALFORMED)
+        raise LineError(TYPE if line.startswith(_CHECK) else MALFORMED)
     if sections[0] != COUNTER:
         raise LineError(TYPE)
     rate, tags = "", ""

@@ -133,6 +133,7 @@ async def test_one_large_batch_does_not_silence_a_site(tmp_path: Path) -> None:
             assert (answer.status, "100 increments" in answer.json["detail"]) == (413, True), answer.body
         assert (await pages.post("site", "/v1/counters/page:a", client=1)).status == 202
         assert await pages.totals() == {"page:a": 1}
+        assert pages.service.ingest.bodies._refused._debts, "to read them was work"
 
 
 async def test_one_client_can_not_use_up_what_a_key_may_send(tmp_path: Path) -> None:

@@ -191,13 +191,13 @@ async def test_web_pages_count_nothing(lines: Lines, what: str, pieces: str) -> 
 
 async def test_a_stream_ends_at_its_first_malformed_line(lines: Lines) -> None:
     reader, writer = await asyncio.open_connection(*lines.address)
-    writer.write(b"a:1|c\ng:1|g\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
+    writer.write(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
     with contextlib.suppress(ConnectionError):
         assert await asyncio.wait_for(reader.read(), 20) == b""
     writer.close()
     await lines.statsd.sender.send_all()
     assert await lines.service.totals() == {"a": 3}
-    assert (lines.seen(), lines.lost()) == (5, {"type": 1, "name": 1, "malformed": 1})
+    assert (lines.seen(), lines.lost()) == (7, {"type": 3, "name": 1, "malformed": 1})
 
 
 async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
