@@ -68,6 +68,12 @@ class TestSqliteStoreOfIds(
     async def store(self, database: Database) -> StoreOfIds:
         return StoreOfIds(database, ManualClock())
 
+    async def test_a_late_sweep_leaves_a_receipt_that_was_made_anew(self, store: Store) -> None:
+        """It can't be made anew: the first one is there until its generation has expired."""
+        await store.apply(Commit((Receipt("again", StoreMillis(1_000)),), ()))
+        assert await store.sweep(StoreMillis(2_000), 10) == 0
+        assert [*(await store.receipts(["again"])).found] == ["again"]
+
     async def test_a_sweep_deletes_receipts_that_have_expired_and_no_others(self, store: Store) -> None:
         """Together with all others of their generation, and not before the last of them has expired."""
         await store.apply(Commit(tuple(Receipt(f"old{number}", StoreMillis(1_000)) for number in range(3)), ()))
