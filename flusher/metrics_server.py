@@ -38,5 +38,5 @@ def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:
     if request.path not in paths:
         return web.Response(status=404, text=f"there is {' and '.join(paths)}\n")
     if request.path == "/healthz":
-        return web.json_response({"status": "alive"})
+        return web.Response(text='{"status":"alive"}\n', content_type="application/json")
     return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -169,14 +169,14 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
 def _applied(found: Mapping[str, Any]) -> str:
     number = found["applied"]
     if number is None:
-        return "those applied are not known here, since this process does not flush"
+        return "how many are applied, only flushers know, and this process has pulled no message"
     return f"{number:,} applied" + (", also some that were accepted before" if number > found["accepted"] else "")
 
 
 def _dead(found: Mapping[str, Any]) -> str:
     number = found["dead_lettered"]
     if number is None:
-        return "not known here, since this process does not flush; countersink dlq list shows them"
+        return "only flushers know, and this process has pulled no message; countersink dlq list shows all"
     letters = {0: "none", 1: "1 message became a dead letter"}.get(number, f"{number:,} messages became dead letters")
     return f"{letters} here since the start; countersink dlq list shows all"
 

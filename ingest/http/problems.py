@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from ingest.http.responses import SECURE, date
+from ingest.http.responses import SECURE, date, line
 from ingest.parsing.json_object import BodyError
 from shared.model.errors import (
     CountersinkError,
@@ -50,7 +50,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
     def response(self) -> web.Response:
         response = web.Response(
             status=self.status,
-            body=self.document(),
+            body=line(self.document()),
             headers={**_HEADERS, **self.headers},
         )
         if self.close:
@@ -68,7 +68,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         """The bytes that aiohttp would write, for requests that do not reach it. Who writes them closes the connection
         if the problem says `close`.
         """
-        body = self.document()
+        body = line(self.document())
         headers = {
             **_HEADERS,
             **self.headers,

@@ -37,7 +37,7 @@ class Answer(web.Response):
     _written = False
 
     def __init__(self, body: bytes, status: int = 200) -> None:
-        super().__init__(status=status, body=body, headers=JSON)
+        super().__init__(status=status, body=line(body), headers=JSON)
         self._bytes = body
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -61,9 +61,14 @@ class Answer(web.Response):
         return True if self._written else super().keep_alive
 
 
+def line(body: bytes) -> bytes:
+    """The JSON of an answer, as a line: a shell's prompt then begins on the next one."""
+    return b"%b\n" % body
+
+
 def written(status: int, body: bytes) -> bytes:
-    """The bytes of a whole answer to a plain request."""
-    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (_HEADS[status], len(body), date.now(), body)
+    """The bytes of a whole answer to a plain request. `body` lacks the end of its line."""
+    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (_HEADS[status], len(body) + 1, date.now(), body)
 
 
 def cached(request: web.BaseRequest, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> web.Response:

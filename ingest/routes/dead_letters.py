@@ -11,7 +11,7 @@ from ingest.access.caller import CALLER, Caller
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, limit_of, page_token, page_token_of
-from ingest.http.responses import JSON
+from ingest.http.responses import JSON, line
 from ingest.parsing.json_object import ObjectShape, flaw_of_flag
 from shared.model.dead_letters import place_of
 from shared.model.words import flaw_of_id
@@ -83,7 +83,7 @@ def _check(caller: Caller) -> None:
 
 def _answer(said: dict[str, Any]) -> web.Response:
     """The sums of an unreadable message may be larger than orjson writes."""
-    return web.Response(body=json.dumps(said).encode(), headers=JSON)
+    return web.Response(body=line(json.dumps(said).encode()), headers=JSON)
 
 
 def _flaw_of_ids(value: object) -> str | None:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
-from ingest.http.responses import JSON
+from ingest.http.responses import JSON, line
 from shared.fleet.fleet_view import FleetView
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet, FlusherRecord, PublisherRecord
@@ -35,7 +35,7 @@ class FleetRoute:
         look = await self._looks.get()
         if look is None:
             raise TransientError("the store does not answer, so its list of processes can't be read")
-        return web.Response(body=orjson.dumps(_said(look.fleet, look.now)), headers=JSON)
+        return web.Response(body=line(orjson.dumps(_said(look.fleet, look.now))), headers=JSON)
 
 
 def _said(fleet: Fleet, now: StoreMillis) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from ingest.access.caller import CALLER
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
-from ingest.http.responses import JSON, SECURE
+from ingest.http.responses import JSON, SECURE, line
 from ingest.parsing.json_object import Flaw, ObjectShape, or_null
 from shared.config.settings import flaw_of_shards
 from shared.counters.series import SpanError
@@ -79,7 +79,7 @@ class JobRoutes:
         caller = request[CALLER]
         found = await self._jobs.latest(caller.owner, MOST_LISTED)
         jobs = [self._said(one, one.job.id.rpartition("/")[2]) for one in found if caller.may_use(one.job.prefix)]
-        return web.Response(body=orjson.dumps({"jobs": jobs}), headers=JSON)
+        return web.Response(body=line(orjson.dumps({"jobs": jobs})), headers=JSON)
 
     async def get(self, request: web.BaseRequest, rest: str, query: Query) -> web.Response:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
@@ -107,7 +107,7 @@ class JobRoutes:
         return self._answer(_known(await self._starter.stop(stored), id_), id_)
 
     def _answer(self, standing: JobState, id_: str, status: int = 200, **headers: str) -> web.Response:
-        return web.Response(status=status, body=orjson.dumps(self._said(standing, id_)), headers=JSON | headers)
+        return web.Response(status=status, body=line(orjson.dumps(self._said(standing, id_))), headers=JSON | headers)
 
     def _said(self, standing: JobState, id_: str) -> dict[str, Any]:
         """`id_` is the job's id as its owner knows it."""

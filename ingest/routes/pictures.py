@@ -9,7 +9,7 @@ from ingest.access.caller import CALLER
 from ingest.access.pictures import Pictures
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
-from ingest.http.responses import PUBLIC, cached
+from ingest.http.responses import PUBLIC, cached, line
 from ingest.publishing.publishing import Publishing
 from ingest.routes.badge import COLORS, STYLES, Badge, color_of
 from ingest.routes.increments import IncrementRoutes
@@ -58,7 +58,7 @@ class PictureRoutes:
             raise Problem(422, f"'color' must be 3 or 6 hexadecimal digits, or {', '.join(COLORS)}", field="color")
         (reading,) = await self._reader.read([name], MAX_AGE)
         badge = Badge(name if label is None else label, reading.value, color, style)
-        body, media_type = (badge.svg(), "image/svg+xml") if drawn else (badge.json(), "application/json")
+        body, media_type = (badge.svg(), "image/svg+xml") if drawn else (line(badge.json()), "application/json")
         headers = {"Content-Type": media_type, "Content-Security-Policy": "default-src 'none'", **PUBLIC}
         return cached(request, body, f'"{sha256(body).hexdigest()[:16]}"', headers, MAX_AGE)
 

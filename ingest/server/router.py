@@ -13,7 +13,7 @@ from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, SCRIPT, TO_ADMINISTER,
 from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
-from ingest.http.responses import JSON, SECURE
+from ingest.http.responses import JSON, SECURE, line
 from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.dead_letters import DeadLetterRoutes
@@ -162,7 +162,7 @@ class Routes:
 
     async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
         await self._ready()
-        return web.Response(body=b'{"status":"ready"}', headers=JSON)
+        return web.Response(body=b'{"status":"ready"}\n', headers=JSON)
 
     async def _metrics(self, request: web.BaseRequest, _: Query) -> web.Response:
         async with self._scrapes.of(request[CALLER].tenant):
@@ -184,7 +184,7 @@ def _says(body: bytes) -> Handler:
     """A handler that always answers with this JSON."""
 
     async def say(_: web.BaseRequest, __: Query) -> web.Response:
-        return web.Response(body=body, headers=JSON)
+        return web.Response(body=line(body), headers=JSON)
 
     return say
 

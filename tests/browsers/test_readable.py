@@ -128,7 +128,7 @@ async def test_a_name_of_400_bytes_leaves_room_for_the_rest(service: Service, ta
     dialog = "document.querySelector('dialog:not(#key-dialog)')"
     await tab.until(f"{dialog}?.open")
     assert await tab.run(f"{dialog}.scrollHeight <= {dialog}.clientHeight")
-    await tab.type("delete")
+    await tab.type("yes")
     await tab.press("Enter")
     await tab.until("document.body.innerText.includes('it was deleted')")
 

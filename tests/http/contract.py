@@ -62,6 +62,7 @@ def check_problem(answer: Answer) -> None:
     assert answer.status < 500 or answer.status in {503, 507}, answer
     assert answer.headers["Content-Type"] == "application/problem+json", answer
     check_value(answer.json, {"$ref": "#/components/schemas/Problem"})
+    assert answer.body.endswith(b"\n"), answer
     assert answer.json["status"] == answer.status
     assert len(answer.json["detail"]) > 10
     if answer.status in {429, 503, 507}:
@@ -93,4 +94,5 @@ def check(method: str, path: str, answer: Answer) -> None:
     media_type = answer.headers["Content-Type"].partition(";")[0]
     assert media_type in response["content"], answer
     if method != "HEAD" and media_type.endswith(("/json", "+json")):
+        assert answer.body.endswith(b"\n"), answer  # a shell's prompt begins on the next line
         check_value(answer.json, response["content"][media_type]["schema"])

@@ -86,10 +86,11 @@ function tell(text, bad) {
 
 function ask(why) {
   if (why) say(document.getElementById("key-why"), why);
+  if (dialog.open) return;
   field.value = ""; // a key that is in use stays hidden, and what is typed or pasted replaces it
   say(document.getElementById("key-hint"), key.get() ? "This key replaces the one that this tab uses now." : "This tab keeps the key until you close it.");
   document.getElementById("key-forget").hidden = !key.get();
-  if (!dialog.open) dialog.showModal();
+  dialog.showModal();
 }
 
 function use(text) {

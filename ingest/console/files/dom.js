@@ -76,10 +76,13 @@ export const period = (when, length) => (length < 86_400_000 ? `${day(when)}, ${
 const LONG = 60;
 
 /** A name that fits into a sentence. */
-export const inShort = (name) => (name.length > LONG ? `${name.slice(0, 40)}…${name.slice(-15)}` : name);
+export function inShort(name) {
+  const signs = [...name];
+  return signs.length > LONG ? `${signs.slice(0, 40).join("")}…${signs.slice(-15).join("")}` : name;
+}
 
 /** What has to be typed before something happens to this name: the name, unless that is hard to type. */
-export const typedFor = (name) => (name.length > LONG ? "delete" : name);
+export const typedFor = (name) => (name.length > LONG ? "yes" : name);
 
 /** The title of a page about a name. A long one can be unfolded. */
 export function heading(name) {
