@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tests.mutations.mutation import Instead, calling, mutation, returning
-from tests.mutations.places import FUZZ, PLAIN
+from tests.mutations.places import BAD_HTTP, FUZZ, PLAIN
 
 _SERVER: Final = "ingest.server"
 
@@ -55,7 +55,7 @@ mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_
 mutation("sums of a plain batch have no bound", "ingest.parsing.plain._bounded", PLAIN)(calling(MAX_SUM=2**70))
 
 
-@mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", FUZZ)
+@mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", BAD_HTTP)
 def _(receive: Any) -> Any:
     async def mutant(self: Any, request: Any, share: Any, limit: int) -> Any:
         content = Instead(request.content, exception=lambda: None)
