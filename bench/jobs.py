@@ -71,8 +71,9 @@ class _Space:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
         job = Job(mint(), ADD, "", DELTA, now, StoreMillis(now + lifetime_of_job(ADD, LIVE)))
-        reader = Reader(self.store, ProcessOverlay(self.clock), self.clock, 0)
-        visit, after, begun = Adding(self.store, reader, exact=False), "", time.monotonic()
+        overlay = ProcessOverlay(self.clock)
+        reader = Reader(self.store, overlay, self.clock, 0)
+        visit, after, begun = Adding(self.store, reader, overlay, exact=False), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)
             after = page[-1]

@@ -107,7 +107,7 @@ def make_worker(
     reader = Reader(store, overlay, clock, settings.cache_ttl)
     resetting = Resetting(Setter(reader, store, overlay, clock, receipts_live(settings)))
     visits: dict[str, Visit] = {
-        ADD: Adding(store, reader, exact=overlay.shared, new_counter=settings.shards),
+        ADD: Adding(store, reader, overlay, exact=overlay.shared, new_counter=settings.shards),
         RESET: resetting,
         DELETE: resetting,
         EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, clock, settings.windows))),

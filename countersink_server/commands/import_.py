@@ -101,7 +101,8 @@ async def _run(source: "Source", parts: "Parts", settings: "Settings", options: 
         receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
     )
     report = Report(options.json, all_=options.all, dry=options.dry_run)
-    importer = Importer(source, parts.store, parts.clock, chosen)
+    await parts.open()
+    importer = Importer(source, parts.store, parts.overlay, parts.clock, chosen)
     try:
         await importer.run(options.prefix, report.take)
     except Exception as error:

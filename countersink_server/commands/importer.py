@@ -15,6 +15,7 @@ from shared.model import receipt_notes
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
+    LateError,
     RefusedError,
     ShardFullError,
     ShrunkError,
@@ -25,7 +26,8 @@ from shared.model.import_source import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
 from shared.model.sharding import add_to
 from shared.model.times import Millis, StoreMillis
-from shared.model.words import MAX_SUM, Commit, Receipt, Tally, flaw_of_name
+from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, Tally, flaw_of_name
+from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff, insist, within
 from shared.runtime.clock import Clock
@@ -72,6 +74,7 @@ class Importer:
         self,
         source: Source,
         store: Store,
+        overlay: Overlay,
         clock: Clock,
         options: ImportOptions,
         *,
@@ -80,6 +83,7 @@ class Importer:
     ) -> None:
         self._source = source
         self._store = store
+        self._overlay = overlay
         self._clock = clock
         self._options = options
         self._pick = pick
@@ -181,17 +185,23 @@ class Importer:
             adds.append(add_to(mark.counter, delta, known, new=self._options.shards, full=its, pick=self._pick))
         commit_id = mint()
         (note,) = receipt_notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
-        expires = StoreMillis(await self._insist(self._store.now) + self._options.receipts_live)
-        receipt = Receipt(key_of_import(commit_id), expires, note=note)
-        return Commit((receipt,), tuple(adds), marks=tuple(todo), changes=tuple([mark.counter for mark in todo]))
+        now = await self._insist(self._store.now)
+        receipt = Receipt(key_of_import(commit_id), StoreMillis(now + self._options.receipts_live), note=note)
+        changes = tuple([mark.counter for mark in todo])
+        epoch = await self._insist(lambda: self._overlay.mark(receipt.key, changes))
+        bounds = Bounds() if epoch is None else Bounds(StoreMillis(now + MARKED), epoch=epoch)
+        return Commit((receipt,), tuple(adds), marks=tuple(todo), bounds=bounds, changes=changes)
 
     async def _apply(self, commit: Commit) -> bool:
         """Apply the commit; returns whether it happened."""
+        key = commit.receipts[0].key
         try:
-            await self._insist(lambda: self._store.apply(commit))
-        except (AlreadyAppliedError, ChangedError, ShrunkError):
-            key = commit.receipts[0].key  # it exists if an earlier attempt was committed and its answer lost
-            return key in (await self._insist(lambda: self._store.receipts([key]))).found
+            time = await self._insist(lambda: self._store.apply(commit))
+        except (AlreadyAppliedError, ChangedError, LateError, ShrunkError):
+            time, found = await self._insist(lambda: self._store.receipts([key]))
+            if key not in found:  # it exists if an earlier attempt was committed and its answer lost
+                return False
+        await self._insist(lambda: self._overlay.changed(commit.changes, time, key))
         return True
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:

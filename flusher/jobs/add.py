@@ -9,10 +9,20 @@ from typing import Final
 from flusher.jobs.visit import PageOutcome, existing
 from shared.counters.reader import Reader
 from shared.model import receipt_notes
-from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
+from shared.model.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+    TransientError,
+)
 from shared.model.jobs import Job
 from shared.model.sharding import add_to
-from shared.model.words import Bounds, Commit, Receipt, Tally
+from shared.model.times import Instant, StoreMillis
+from shared.model.words import MARKED, Bounds, Commit, Receipt, Tally
+from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 
 IN_COMMIT: Final = 200
@@ -28,6 +38,7 @@ class Adding:
         self,
         store: Store,
         reader: Reader,
+        overlay: Overlay,
         *,
         exact: bool,
         new_counter: int = 1,
@@ -36,6 +47,7 @@ class Adding:
         """`exact`: whether readings can be exact. `new_counter`: the number of shards of one that is only pending."""
         self._store = store
         self._reader = reader
+        self._overlay = overlay
         self._exact = exact
         self._new_counter = new_counter
         self._pick = pick
@@ -51,8 +63,9 @@ class Adding:
         """Add to all of `left`; returns the counters that the store refuses, and why."""
         full: dict[str, frozenset[int]] = {}
         while left:
+            commit = await self._commit(job, left, full)
             try:
-                await self._store.apply(self._commit(job, left, full))
+                time = await self._apply(job, commit)
             except AlreadyAppliedError as error:
                 left = await self._without_done(job, left, error)
             except ShardFullError as error:
@@ -66,18 +79,31 @@ class Adding:
                 halves = _divided(left, -(-len(left) // 2))
                 return [one for half in halves for one in await self._add(job, half)]
             else:
+                await self._overlay.changed(commit.changes, time, commit.receipts[0].key)
                 break
         return ()
+
+    async def _apply(self, job: Job, commit: Commit) -> Instant:
+        """`LateError`: it is too late for the whole job."""
+        try:
+            return await self._store.apply(commit)
+        except ChangedError as error:
+            raise TransientError(str(error)) from error
+        except LateError as error:
+            if error.reached > job.until():
+                raise
+            raise TransientError("this process stood still during an addition") from error
 
     async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
         """The counters whose addition is not done. The receipts must be read: an error does not mean that all exist."""
         keys = {name: job.receipt_of(name) for name in left}
-        found = (await self._store.receipts(keys.values())).found
+        time, found = await self._store.receipts(keys.values())
         if not found:
             raise TransientError("a receipt is missing that was there before") from error
+        await self._overlay.changed([name for name in left if keys[name] in found], time)
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 
-    def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
+    async def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
         adds = [
             add_to(name, job.number, shards, new=self._new_counter, full=full.get(name, frozenset()), pick=self._pick)
             for name, shards in left.items()
@@ -85,7 +111,9 @@ class Adding:
         expires = job.receipts_expire()
         said = receipt_notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
-        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()), changes=tuple(left))
+        until = min(job.until(), StoreMillis(await self._store.now() + MARKED))
+        bounds = Bounds(until, epoch=await self._overlay.mark(receipts[0].key, left))
+        return Commit(tuple(receipts), tuple(adds), bounds=bounds, changes=tuple(left))
 
 
 def _divided(there: Shards, size: int) -> Iterator[Shards]:

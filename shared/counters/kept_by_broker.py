@@ -23,5 +23,12 @@ class KeptByBroker:
     async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         """Do nothing: the ack settles them."""
 
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:  # noqa: ARG002
+        """Do nothing: the commit itself raises the floors."""
+        return None
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        """Do nothing: the commit did it, so nobody sees the one without the other."""
+
     async def unsettled(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002
         return {}

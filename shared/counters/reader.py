@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
+from shared.model.exact_reads import Base, doubtful, exists, holds, ids_of, keys_of, pending, pending_since
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -80,6 +80,8 @@ class FreshRead(NamedTuple):
     """`Receipt.settled` of the receipt that was asked for."""
     flaw: str = ""
     """Why the store's part of the value is unknown."""
+    epoch: str = ""
+    """`View.epoch` of the view that it was made with."""
 
 
 class Reader:
@@ -121,9 +123,9 @@ class Reader:
         The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
         async with self._slots:
-            readings, totals, settled = await self._look((counter,), (receipt,))
+            readings, totals, settled, epochs = await self._look((counter,), (receipt,))
         total = totals[counter]
-        return FreshRead(readings[counter], total.guard, receipt in settled, total.flaw)
+        return FreshRead(readings[counter], total.guard, receipt in settled, total.flaw, epochs[counter])
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """Readings from the cached bases and a current view; None where no base will do.
@@ -167,7 +169,7 @@ class Reader:
             applied=base.total.value,
             pending=more,
             exact=(
-                view.exact and not base.total.flaw and (base.exact or not (view.entries or dead)) and not doubtful(base)
+                view.exact and not base.total.flaw and (base.exact or not (holds(view) or dead)) and not doubtful(base)
             ),
             as_of=base.as_of,
             shards=base.total.shards,
@@ -223,7 +225,7 @@ class Reader:
 
     async def _look(
         self, names: Sequence[str], also: Collection[str] = ()
-    ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str]]:
+    ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str], Mapping[str, str]]:
         """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant."""
         for _ in range(MOST_TRIES):
             born = self._clock.monotonic()
@@ -261,7 +263,7 @@ class Reader:
                     reading = self._combine(name, base, view, more, keep=not also and name not in ahead)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading._replace(exact=False) if name in ahead else reading
-                return found, totals, settled
+                return found, totals, settled, {name: view.epoch for name, view in views.items()}
         raise TransientError(
             "the store is older than what the broker knows to be applied: see that they belong together, and whether"
             " the store was restored from a backup"

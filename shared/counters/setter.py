@@ -30,7 +30,7 @@ from shared.model.errors import (
 from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
 from shared.model.times import NEVER, Instant, Millis, StoreMillis
-from shared.model.words import SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd
+from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd
 from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
@@ -122,7 +122,7 @@ class Setter:
                 return None
             change, time = done
             try:
-                await self._overlay.raise_floor(counter, time)
+                await self._overlay.changed([counter], time, receipt)
             except _NOTHING_HAPPENED as limit:
                 raise DoubtfulError(limit) from limit
         return change
@@ -180,12 +180,14 @@ class Setter:
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
         said = receipt_notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
-        expires = wish.expires or StoreMillis(await self._store.now() + self._receipts_live)
+        now = await self._store.now()
+        expires = wish.expires or StoreMillis(now + self._receipts_live)
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
         # A reset does not bring a deleted counter back: the outcome would depend on whether a flusher has removed it.
         gone = look.guard.deleted and not reading.exists
         guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
-        bounds = Bounds(wish.until)
+        until = StoreMillis(now + MARKED) if wish.until is None else min(wish.until, StoreMillis(now + MARKED))
+        bounds = Bounds(until, epoch=await self._overlay.mark(receipt, [counter], look.epoch))
         try:
             commit = Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds, changes=(counter,))
             time = await self._store.apply(commit)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shared.model.errors import TransientError
-from shared.model.fleet import Fleet
+from shared.model.fleet import LONGEST_LOOK, MARGIN, NONE, Fleet
 from shared.model.times import NEVER, StoreMillis
 from shared.ports.fleet import FleetBook, FleetLook
 from shared.runtime.clock import Clock
@@ -46,6 +46,8 @@ class FleetView:
         """The latest fleet that was seen."""
         self.at = float("-inf")
         """When the last successful look began. It shows the fleet at that instant, or later."""
+        self._named_at = float("-inf")
+        """When this process first saw the overlay that is named now."""
 
     def fresh(self) -> FleetLook | None:
         """The last look, if it answers a question that is asked now."""
@@ -76,6 +78,14 @@ class FleetView:
         self._hear(look, begun)
         return look
 
+    def young(self) -> float:
+        """Seconds until no reading can use a look from before the present overlay was named. Until then no reading is
+        exact and no change is answered, since those readings do not see what happens here. 0 if there was none before.
+        """
+        if self.last is None or self.last.fleet.overlay.epoch <= 1:
+            return 0.0
+        return max(0.0, self._named_at + LONGEST_LOOK + MARGIN - self._clock.monotonic())
+
     def now(self) -> StoreMillis:
         """A lower bound of the store's clock; `NEVER` before the store has answered."""
         time, at = self._heard
@@ -87,7 +97,10 @@ class FleetView:
         # An answer with a lower version is newer, too, if the question came after the last answer: the entity was
         # deleted meanwhile.
         if self.last is None or look.fleet.version >= self.last.fleet.version or begun > self._told:
+            before = NONE if self.last is None else self.last.fleet.overlay
             self.last, self.at, self._told = look, max(begun, self.at), self._clock.monotonic()
+            if look.fleet.overlay != before:
+                self._named_at = self._told
 
     async def _fly(self, begun: float) -> None:
         try:

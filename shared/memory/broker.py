@@ -158,8 +158,9 @@ class MemoryOverlay(KeptByBroker):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        self._pending.raise_floor(counter, time)
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:  # noqa: ARG002
+        for counter in counters:
+            self._pending.raise_floor(counter, time)
 
     async def names(
         self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False

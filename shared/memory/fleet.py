@@ -27,4 +27,5 @@ class MemoryFleetBook:
         if after is not None:
             self._changed = self._store.tick()
             self._fleet = replace(after, version=before.version + 1)
+            self._store.epoch = self._fleet.overlay.nonce
         return await self.look()

@@ -95,8 +95,17 @@ class ProcessOverlay:
             self._unlist(number)
         self._pending.settle(numbers, time)
 
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        self._pending.raise_floor(counter, time)
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:  # noqa: ARG002
+        """Make an entry that adds nothing, and is not confirmed."""
+        if self.shared:
+            sums = dict.fromkeys(counters, 0)
+            self._add(Envelope("", sums, receipt=receipt, increments=0, foreign=True), confirmed=False)
+        return None
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        await self.settle([receipt], time)
+        for counter in counters:
+            self._pending.raise_floor(counter, time)
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:
         now = self._clock.monotonic()

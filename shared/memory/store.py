@@ -20,7 +20,7 @@ from shared.model.exact_reads import ids_of
 from shared.model.promises import Promise
 from shared.model.sharding import moved, number_for, was_compacted
 from shared.model.times import BEGINNING, Instant, StoreMillis, WallMillis, WallSeconds
-from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
+from shared.model.words import DEAD, SHARD_FULL, Bounds, Commit, Guard, Receipt, Receipts, Total
 from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 
@@ -44,6 +44,8 @@ class MemoryStore:
         self._promises: dict[tuple[int, ...], Promise] = {}
         self._buckets = MemoryBuckets()
         self.parallel = True
+        self.epoch = ""
+        """The nonce of the overlay that the fleet names."""
 
     def tick(self) -> Instant:
         """Go on to the next instant, and return it."""
@@ -66,7 +68,7 @@ class MemoryStore:
         self._promises[one[:2]] = one._replace(seen=max(one.seen, there.seen))
 
     async def apply(self, commit: Commit) -> Instant:
-        await self._check_time(commit.bounds.until)
+        await self._check_bounds(commit.bounds)
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
         written = self._written_by(commit)
@@ -117,10 +119,12 @@ class MemoryStore:
     async def close_periods(self, until: WallMillis) -> None:
         self._buckets = self._buckets.closing(until, int(self._clock.now() * 1_000))
 
-    async def _check_time(self, until: StoreMillis | None) -> None:
+    async def _check_bounds(self, bounds: Bounds) -> None:
         now = await self.now()
-        if until is not None and now > until:
+        if bounds.until is not None and now > bounds.until:
             raise LateError(now)
+        if bounds.epoch not in {None, self.epoch}:
+            raise ChangedError("the fleet has named another overlay meanwhile")
 
     def _check_shards(self, commit: Commit) -> None:
         """Raise `ShrunkError` if a shard does not exist because its counter was compacted."""

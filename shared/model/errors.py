@@ -110,7 +110,9 @@ class InexactError(TransientError):
 
 
 class ChangedError(CountersinkError):
-    """A counter was set, or imported from the same source, since it was read. Nothing was applied."""
+    """A counter was set, or imported from the same source, since it was read, or the fleet has named another overlay.
+    Nothing was applied.
+    """
 
 
 class ShrunkError(CountersinkError):

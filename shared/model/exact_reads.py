@@ -100,6 +100,11 @@ def exists(base: Base, view: View, more: int) -> bool:
     return there and not (total.guard.deleted and total.value + more == 0)
 
 
+def holds(view: View) -> bool:
+    """Whether it holds anything but marks (`Overlay.mark`)."""
+    return any(entry.confirmed or entry.delta or entry.keyed for entry in view.entries)
+
+
 def doubtful(base: Base) -> bool:
     """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
     if not base.total.sure_until or base.now <= base.total.sure_until:

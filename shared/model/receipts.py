@@ -53,6 +53,11 @@ def key_of_import(commit_id: str) -> str:
     return "m" + sha256(commit_id.encode()).hexdigest()
 
 
+def key_of_drop(identity: str) -> str:
+    """The key of a drop of dead letters, which stands for no increments."""
+    return "d" + sha256(identity.encode()).hexdigest()
+
+
 def key_of_visit(job: str, counter: str) -> str:
     """The key of a job's change to a counter. A job's id has no colon."""
     return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()

@@ -210,6 +210,12 @@ class Guard(NamedTuple):
     deleted: bool = False
 
 
+MARKED: Final = 660_000
+"""Milliseconds from `Overlay.mark` in which a commit must happen. Ten minutes of them are Datastore's: it can't be told
+more exactly when a commit comes too late.
+"""
+
+
 class Bounds(NamedTuple):
     """The limits of a commit. Without any it may be applied whenever it arrives."""
 
@@ -217,6 +223,10 @@ class Bounds(NamedTuple):
     """The store does not apply the commit after this time."""
     messages: tuple[str, ...] = ()
     """Message ids. Where broker and store are one file, the commit is applied only while all of them exist."""
+    epoch: str | None = None
+    """The nonce of the overlay that the fleet must name when the commit is applied ("": none yet): the mark is there.
+    None: any.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +247,7 @@ class Commit:
     """None for what changes totals alone, such as a set."""
     changes: tuple[str, ...] = ()
     """Counters that get another value, though nothing of it was pending: by a set, a job, an import or a drop. What is
-    cached of them is void. A flush has none, since what it adds was pending before.
+    cached of them is void, see `Overlay.mark`. A flush has none, since what it adds was pending before.
     """
 
     def repeats(self) -> bool:

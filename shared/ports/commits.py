@@ -68,7 +68,8 @@ class Commits(PromiseBook, ReceiptBook, Protocol):
 
         Raises:
         `AlreadyAppliedError` if a receipt exists, in any state, or one to be revived is not there as `dead`;
-        `ChangedError` if a guard version or an import mark differs from the expected one (either, if both do);
+        `ChangedError` if a guard version or an import mark differs from the expected one (either, if both do), or the
+        epoch does;
         `ShrunkError` if a counter has fewer shards than `known`, and the chosen shard is not one of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without reading;
         `LateError` if it might be applied after its `until`;

@@ -61,10 +61,22 @@ class Overlay(Protocol):
         """
         ...
 
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        """When this returns, what any process read of the counter before `time` is void.
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
+        """Call it before a commit that inserts this receipt and changes the counters by what was not pending. From then
+        on every snapshot of these counters asks for the receipt, as if it were an entry's that is not confirmed, until
+        `changed` removes the mark, or `settle` does so for a reading. So no reading shows the change before all others
+        have to.
 
-        Its entries stay. After a `TransientError` the floor may or may not have risen.
+        The commit must happen within `words.MARKED`, and in the epoch that this returns: see `Bounds`. `epoch`: that of
+        the reading on which the commit depends. `InexactError` if there can't be a mark now; nothing has happened.
+        """
+        ...
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        """Call it after the commit, with its time. When this returns, what any process read of the counters before
+        `time` is void, and the mark is removed.
+
+        Their entries stay. After a `TransientError` that may or may not have happened.
         """
         ...
 

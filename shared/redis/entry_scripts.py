@@ -23,8 +23,11 @@ FLOORS_KEPT: Final = 180_000
 """Milliseconds that a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
 PATIENCE: Final = 20_000
 """Milliseconds for readers or flushers to settle an entry before `UNSETTLED` names it."""
-UNCONFIRMED_KEPT: Final = 600_000
-"""Milliseconds that an unconfirmed entry lives. It adds to no value, and confirming it later would make it again."""
+UNCONFIRMED_KEPT: Final = 900_000
+"""Milliseconds that an unconfirmed entry lives, or a mark. It adds to no value, and confirming it later would make it
+again. The commit of a mark happened in the first 11 minutes (`words.MARKED`) or never, and what was read before that
+lives for another minute.
+"""
 MOST_SHOWN: Final = 20_000
 """The most entries in one answer. There are more only if flushers stood still for long. Other clients would wait."""
 MOST_UNSURE: Final = 1_000
@@ -180,18 +183,21 @@ return {'ok', #ARGV - 2}
 
 RAISE: Final = Script(
     BEGIN
+    + _REMOVE
     + """
-redis.call('DEL', P .. 'none') -- as in _REMOVE
 if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
-local counter = P .. 'c:' .. ARGV[3]
-if less(redis.call('HGET', counter, 'f') or '0', ARGV[2]) then
-  redis.call('HSET', counter, 'v', redis.call('INCR', P .. 'version'), 'f', ARGV[2])
-  if redis.call('HLEN', counter) == 2 then redis.call('ZADD', P .. 'floors', now, ARGV[3]) end
+for _, try in ipairs(tries(ARGV[3])) do remove(ARGV[3], try, ARGV[2]) end
+for at = 4, #ARGV do
+  local counter = P .. 'c:' .. ARGV[at]
+  if less(redis.call('HGET', counter, 'f') or '0', ARGV[2]) then
+    redis.call('HSET', counter, 'v', redis.call('INCR', P .. 'version'), 'f', ARGV[2])
+    if redis.call('HLEN', counter) == 2 then redis.call('ZADD', P .. 'floors', now, ARGV[at]) end
+  end
 end
 return {'ok'}
 """
 )
-"""Arguments: identity, floor, counter."""
+"""Arguments: identity, floor, the receipt key of a mark, then counters… Removes the mark, raises the floors."""
 
 FORGET: Final = Script(
     BEGIN

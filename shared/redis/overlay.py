@@ -41,8 +41,12 @@ EVERY: Final = 1.0
 """Seconds between two steps of a member."""
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks of a member at the fleet, if no reading asks for one (rule 15)."""
+NOBODY: Final = "-"
+"""The owner of marks."""
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
+YOUNG: Final = "?"
+"""Follows the nonce in the epoch of views while the overlay is too young."""
 NO_AGE_LIMIT: Final = Ages(NEVER, NEVER)
 """Ages by which no entry is too old or unsure."""
 
@@ -136,8 +140,10 @@ class RedisOverlay:
             return {}
         question, floor, unsure, hashes = views
         changed = look.changed if look is not None else 0
-        exact = look is not None and look.fleet.whole() and unsure is not None
-        return self._views.answer(question, hashes, Context(overlay.nonce, exact, max(floor, changed)), unsure or ())
+        young = self._looks.young() > 0
+        exact = look is not None and look.fleet.whole() and unsure is not None and not young
+        epoch = f"{overlay.nonce}{YOUNG * young}"  # what is read until then is void afterwards
+        return self._views.answer(question, hashes, Context(epoch, exact, max(floor, changed)), unsure or ())
 
     async def _told(self, names: Sequence[str], overlay: NamedOverlay) -> _Told | None:
         """What the overlay answers; None if the fleet has not named one yet."""
@@ -241,15 +247,40 @@ class RedisOverlay:
             del keys[: reply[1]]
         return bool(overlay.epoch)
 
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        """Raise it in the overlay that the fleet names now, since its readers don't see a floor in an earlier one."""
-        self._copy.raise_floor(counter, time)
-        look = await self._looks.get(0)
-        if look is None:
-            raise TransientError("the store does not answer, so it is unknown which overlay the fleet uses: try again")
-        overlay = look.fleet.overlay
-        if overlay.epoch and (await self._server.ask(entry_scripts.RAISE, overlay, time, counter))[0] != b"ok":
-            raise AwayError("Redis is not the overlay of the fleet")
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
+        """Enter a try that adds nothing and is never confirmed."""
+        try:
+            overlay = await self._ripe(LOOK_EVERY) if epoch is None else self._named()
+            if epoch is not None and overlay.nonce != epoch:
+                raise InexactError("the fleet has just named another overlay: try again")
+            if overlay.epoch:
+                own = self._copy.mark(receipt, counters, self._clock.monotonic(), self._looks.now())
+                reply = await self._server.ask(entry_scripts.WRITE, overlay, NOBODY, 0, 0, *own.arguments())
+                if reply[0] != b"ok":
+                    raise AwayError("Redis is not the overlay of the fleet")
+        except TransientError as error:
+            raise InexactError(f"nothing can be changed while readers can't be told of it: {error}") from error
+        return overlay.nonce
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        """Raise the floors in the overlay that the fleet names now, since its readers see none of an earlier one."""
+        for counter in counters:
+            self._copy.raise_floor(counter, time)
+        overlay, names = await self._ripe(0), [*counters]
+        for begin in range(0, len(names) if overlay.epoch else 0, KEYS_AT_ONCE):
+            some = names[begin : begin + KEYS_AT_ONCE]
+            if (await self._server.ask(entry_scripts.RAISE, overlay, time, receipt, *some))[0] != b"ok":
+                raise AwayError("Redis is not the overlay of the fleet")
+
+    async def _ripe(self, age: float) -> NamedOverlay:
+        """The overlay that the fleet names, by a look of this age at most, once no reading uses an earlier one."""
+        while True:
+            look = await self._looks.get(age)
+            if look is None:
+                raise TransientError("the store does not say which overlay the fleet uses: try again")
+            if not (young := self._looks.young()):
+                return look.fleet.overlay
+            await asyncio.sleep(young)
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:
         overlay = self._named()

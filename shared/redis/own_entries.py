@@ -58,6 +58,12 @@ class Copy:
             tries.append(publish_try)
         return tries
 
+    def mark(self, receipt: str, counters: Collection[str], now: Monotonic, published: StoreMillis) -> PublishTry:
+        """A try that adds nothing, under the key of a change's receipt. It is not kept here."""
+        envelope = Envelope("", dict.fromkeys(counters, 0), receipt=receipt, increments=0)
+        number = next(self._numbers)
+        return PublishTry(number, envelope, f"{self._process}.{number}", published, now)
+
     @property
     def crowded(self) -> bool:
         return self.entries > self._most_entries // CROWDED

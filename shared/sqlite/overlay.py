@@ -9,7 +9,7 @@ import orjson
 from shared.counters.kept_by_broker import KeptByBroker
 from shared.counters.pending import Pending
 from shared.model.errors import NewerError, UnreadableError
-from shared.model.times import BrokerMillis, Instant
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message, View
 from shared.sqlite.database import Database, translated
 from shared.wire.codec import decode
@@ -51,9 +51,6 @@ class SqliteOverlay(KeptByBroker):
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return (await self._current()).holds(keys)
-
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        """Do nothing: the commit that changed the counter did it, so nobody sees the one without the other."""
 
     async def _current(self) -> Pending:
         """The pending messages, as the file has them. Raises `DamagedError` if the file is gone."""

@@ -39,13 +39,13 @@ class DropsWhatIsBuried(MemoryBroker):
 
 
 class RaisesNoFloor(MemoryOverlay):
-    async def raise_floor(self, counter: str, time: Instant) -> None:
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         """Only who asks would know."""
 
 
 class RaisesItHere(MemoryOverlay):
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        self.__dict__.setdefault("own", {})[counter] = time
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        self.__dict__.setdefault("own", {}).update(dict.fromkeys(counters, time))
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         own = self.__dict__.get("own", {})
@@ -250,12 +250,12 @@ class SettlesWithoutAFloor(ProcessOverlay):
 
 
 class RaisesNothing(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: Instant) -> None:
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         """Nothing."""
 
 
 class RaisesAllFloors(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: Instant) -> None:
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         self._pending.settle([-1], time)
 
 

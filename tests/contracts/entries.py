@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from shared.model.envelope import Envelope, divided
-from shared.model.errors import TransientError
+from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import Instant
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 
@@ -183,14 +183,45 @@ class EntriesContract:
         before = await view(written.elsewhere, "a")
         large = Instant(2**61)
         for counter in ("a", "never"):
-            await written.elsewhere.raise_floor(counter, Instant(large + 1))
-            await written.overlay.raise_floor(counter, large)
+            await written.elsewhere.changed([counter], Instant(large + 1))
+            await written.overlay.changed([counter], large)
             for overlay in (written.overlay, written.elsewhere):
                 assert (await view(overlay, counter)).floor == large + 1
         after = await view(written.elsewhere, "a")
         assert after.entries == before.entries
         assert after.version != before.version
         assert (await view(written.overlay, "b")).floor < large
+
+    async def test_a_mark_is_an_entry_of_nothing_until_the_change_is_done(self, written: Written) -> None:
+        """Everywhere, and of each try. What finds it applied removes it like an entry."""
+        names = ["a", "never", *ODD]
+        marks = [Entry("receipt", 0, confirmed=False)] * 2 if written.exact else []
+        for done in (True, False):
+            floor = Instant(10 - done)
+            await enter(written.elsewhere, Envelope(f"other {done}", {"a": 1}))
+            (other,) = await entries(written.overlay, "a")
+            for overlay in (written.overlay, written.elsewhere):
+                assert await overlay.mark("receipt", names) == (await view(overlay, "a")).epoch or not written.exact
+            for overlay in (written.overlay, written.elsewhere):
+                assert [*await entries(overlay, "a")] == [other, *marks]
+                assert [[*await entries(overlay, name)] for name in names[1:]] == [marks] * len(names[1:])
+                assert (await view(overlay, "never")).floor < floor
+            if done:
+                await written.elsewhere.changed(names, floor, "receipt")
+            else:
+                await written.elsewhere.settle(["receipt"], floor)
+            for overlay in (written.overlay, written.elsewhere):
+                assert [*await entries(overlay, "a")] == [other]
+                assert [[*await entries(overlay, name)] for name in names[1:]] == [[]] * len(names[1:])
+                assert (await view(overlay, "never")).floor >= floor or not written.exact
+            await written.overlay.settle([other.key], BEGINNING)
+
+    async def test_there_is_no_mark_in_another_epoch_than_that_of_the_reading(self, written: Written) -> None:
+        if written.exact and (epoch := (await view(written.overlay, "a")).epoch):
+            assert await written.overlay.mark("receipt", ["a"], epoch) == epoch
+            with pytest.raises(InexactError):
+                await written.overlay.mark("another", ["a"], "another epoch")
+            assert [entry.key for entry in await entries(written.overlay, "a")] == ["receipt"]
 
     async def test_two_attempts_are_two_entries_and_settled_together(self, written: Written) -> None:
         await enter(written.overlay, PLAIN)

@@ -3,9 +3,10 @@
 import asyncio
 from dataclasses import dataclass
 
+from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.fleet import Fleet
 from shared.model.times import StoreMillis
-from shared.model.words import Commit, Receipt
+from shared.model.words import MARKED, Bounds, Commit, Receipt, ShardAdd
 from shared.ports.fleet import FleetBook
 from shared.ports.store import Store
 
@@ -54,6 +55,55 @@ class FleetContract:
                 async with shared.store.snapshot() as after:
                     if after.time >= look.changed:
                         break
+
+    async def test_a_commit_happens_only_while_the_fleet_names_its_epoch(self, shared: Shared) -> None:
+        """A refused one leaves nothing behind, and holds up nobody who changes the fleet."""
+        until = StoreMillis(await shared.store.now() + MARKED)
+
+        async def applies(key: str, epoch: str | None) -> bool:
+            change = Commit((Receipt(key, FOREVER),), (ShardAdd("a", 0, 1, 1),), bounds=Bounds(until, epoch=epoch))
+            try:
+                await shared.store.apply(change)
+            except ChangedError:
+                return False
+            return True
+
+        assert [await applies("k1", ""), await applies("k2", "n1"), await applies("k3", None)] == [True, False, True]
+        async with asyncio.timeout(10):
+            await shared.book.change(lambda fleet, _: fleet.names("n1", "identity", "place"))
+            assert [await applies("k4", ""), await applies("k5", "n1"), await applies("k6", None)] == [
+                False,
+                True,
+                True,
+            ]
+            await shared.elsewhere.change(lambda fleet, _: fleet.names("n2", "identity", "place"))
+            assert [await applies("k7", "n1"), await applies("k8", "n2")] == [False, True]
+        assert {*(await shared.store.receipts([f"k{number}" for number in range(9)])).found} == {
+            *("k1", "k3", "k5", "k6", "k8")
+        }
+
+    async def test_commits_in_an_epoch_and_changes_of_the_fleet_do_not_stop_each_other(self, shared: Shared) -> None:
+        await shared.book.change(lambda fleet, _: fleet.names("n", "identity", "place"))
+        bounds = Bounds(StoreMillis(await shared.store.now() + MARKED), epoch="n")
+
+        async def applies(number: int) -> None:
+            while True:
+                try:
+                    await shared.store.apply(Commit((Receipt(f"k{number}", FOREVER),), (), bounds=bounds))
+                except TransientError:
+                    continue
+                except AlreadyAppliedError:
+                    pass
+                break
+
+        async def owes(member: str) -> None:
+            await shared.book.change(lambda fleet, _: fleet.owes(member, "t"))
+
+        async with asyncio.timeout(30):
+            changes = [owes(f"m{number}") for number in range(5)]
+            await asyncio.gather(*map(applies, range(10)), *changes)
+        assert len((await shared.book.look()).fleet.members) >= 5
+        assert len((await shared.store.receipts([f"k{number}" for number in range(10)])).found) == 10
 
     async def test_a_step_that_changes_nothing_writes_nothing(self, shared: Shared) -> None:
         assert (await shared.book.change(lambda _, __: None)).fleet.version == 0

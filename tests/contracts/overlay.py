@@ -24,8 +24,8 @@ class Accepted:
     """As another process sees it."""
     restarted: Callable[[], Awaitable[Overlay]]
     """As a process that starts now sees it."""
-    changed: Callable[[str, Instant], Awaitable[object]]
-    """A process changes a counter at an instant."""
+    changed: Callable[[Sequence[str], Instant], Awaitable[object]]
+    """A process changes counters at an instant."""
 
 
 PLAIN = Envelope("plain", {"a": 3, "b": 1}, {"a": 2}, (), 1)
@@ -123,13 +123,13 @@ class OverlayContract:
         await publish(accepted, PLAIN)
         before = await view(accepted.elsewhere, "a")
         for counter in ("a", "never"):
-            await accepted.changed(counter, Instant(12))
+            await accepted.changed([counter], Instant(12))
             for overlay in (accepted.overlay, accepted.elsewhere, await accepted.restarted()):
                 assert (await view(overlay, counter)).floor >= 12
         after = await view(accepted.elsewhere, "a")
         assert after.entries == before.entries
         assert after.version != before.version
-        await accepted.changed("a", Instant(5))
+        await accepted.changed(["a"], Instant(5))
         await ack_all(accepted, floor=Instant(7))
         assert (await view(accepted.overlay, "a")).floor >= 12
 

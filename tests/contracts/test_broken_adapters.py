@@ -140,7 +140,7 @@ def overlay_of(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Call
             return overlay(kept)
 
         ours = overlay(kept)
-        return Accepted(kept, kept, ours, overlay(kept), restarted, ours.raise_floor)
+        return Accepted(kept, kept, ours, overlay(kept), restarted, ours.changed)
 
     return make
 

@@ -103,4 +103,4 @@ class TestMemoryOverlay(OverlayContract):
             return MemoryOverlay(broker)
 
         ours = MemoryOverlay(broker)
-        return Accepted(broker, broker, ours, MemoryOverlay(broker), restarted, ours.raise_floor)
+        return Accepted(broker, broker, ours, MemoryOverlay(broker), restarted, ours.changed)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -286,8 +287,8 @@ class TestSqliteOverlay(OverlayContract):
         async def restarted() -> Overlay:
             return SqliteOverlay(another, "topic")
 
-        async def changed(counter: str, time: Instant) -> None:
-            await database.write(lambda db: pending_rows.raise_floors(db, [counter], time))
+        async def changed(counters: Sequence[str], time: Instant) -> None:
+            await database.write(lambda db: pending_rows.raise_floors(db, counters, time))
 
         return Accepted(
             SqlitePublisher(database, clock, ROOM),

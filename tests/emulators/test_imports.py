@@ -12,6 +12,7 @@ import pytest
 
 from countersink_server.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
+from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import SettingsError
 from shared.model.import_source import Source
 from shared.model.import_variants import VARIANTS
@@ -58,7 +59,8 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
 
 async def imported(source: Source, store: Store, prefix: str = "", **options: bool) -> list[ImportOutcome | str]:
     told: list[ImportOutcome | str] = []
-    await Importer(source, store, SystemClock(), ImportOptions(DAY, **options)).run(prefix, told.append)
+    clock = SystemClock()
+    await Importer(source, store, ProcessOverlay(clock), clock, ImportOptions(DAY, **options)).run(prefix, told.append)
     return told
 
 

@@ -132,7 +132,7 @@ class KilledNowAndThen:
         jobs, store = await jobs_in(self._datastore), await self._datastore.store()
         clock = self._datastore.clock
         overlay = ProcessOverlay(clock)
-        visits: dict[str, Visit] = {ADD: Adding(store, Reader(store, overlay, clock, 0), exact=False)}
+        visits: dict[str, Visit] = {ADD: Adding(store, Reader(store, overlay, clock, 0), overlay, exact=False)}
         worker = Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock, page=PAGE)
         running = asyncio.create_task(Runner(tasks, worker, at_once=4, lease=LEASE).run(Stop(), 0))
         if seconds is not None:

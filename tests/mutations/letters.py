@@ -30,7 +30,7 @@ def _(settle_entries: Any) -> Any:
 @mutation("what is dropped leaves the floors where they were", "flusher.dead_letters.drop.drop", DEAD)
 def _(drop: Any) -> Any:
     async def mutant(store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
-        return await drop(store, Instead(overlay, raise_floor=returning_later()(None)), parts, ours)
+        return await drop(store, Instead(overlay, changed=returning_later()(None)), parts, ours)
 
     return mutant
 

@@ -5,8 +5,17 @@ from typing import Any
 
 from shared.model.errors import ChangedError, DoubtfulError
 from shared.model.words import Commit
-from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
-from tests.mutations.places import COMPACTIONS, SEEDS, SET_OVER_HTTP, SETS, SETTER
+from tests.mutations.mutation import Instead, altered, calling, mutation, returning, returning_later
+from tests.mutations.places import (
+    CHANGES_IN_FLEET,
+    COMPACTIONS,
+    FLEET_IN_DATASTORE,
+    READER,
+    SEEDS,
+    SET_OVER_HTTP,
+    SETS,
+    SETTER,
+)
 
 
 def _with_look(commit: Any, change: Any) -> Any:
@@ -32,7 +41,7 @@ def _(commit: Any) -> Any:
 @mutation("a set does not raise the floor", "shared.counters.setter.Setter._set", SETS, SEEDS)
 def _(set_: Any) -> Any:
     async def mutant(self: Any, *what: Any, **how: Any) -> Any:
-        overlay = Instead(self._overlay, raise_floor=returning_later()(None))
+        overlay = Instead(self._overlay, changed=returning_later()(None))
         return await set_(altered(self, _overlay=overlay), *what, **how)
 
     return mutant
@@ -99,3 +108,28 @@ def _(insist: Any) -> Any:
 mutation("a set gives up when its shard was compacted", "shared.counters.setter.Setter._insist", COMPACTIONS)(
     calling(ShrunkError=ChangedError)
 )
+
+
+@mutation("a change in a fleet enters no mark", "shared.redis.overlay.RedisOverlay.mark", CHANGES_IN_FLEET)
+def _(_: Any) -> Any:
+    async def mutant(self: Any, *_: Any) -> Any:
+        return self._named().nonce
+
+    return mutant
+
+
+mutation("a change raises no floor in a fleet", "shared.redis.overlay.RedisOverlay.changed", CHANGES_IN_FLEET)(
+    returning_later()
+)
+mutation(
+    "what can't be settled is exact all the same", "shared.counters.reader.settle_found", CHANGES_IN_FLEET, READER
+)(returning_later(()))
+mutation("a new overlay is read at once", "shared.fleet.fleet_view.FleetView.young", CHANGES_IN_FLEET)(returning(0.0))
+mutation("a commit does not look at its epoch", "shared.google.datastore.fleet.check_epoch", *FLEET_IN_DATASTORE)(
+    returning_later()
+)
+
+
+@mutation("a mark is settled without a floor", "shared.redis.overlay.RedisOverlay.settle", CHANGES_IN_FLEET)
+def _(settle: Any) -> Any:
+    return lambda self, keys, time, *epoch: settle(self, keys, 0, *epoch)

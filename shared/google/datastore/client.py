@@ -33,7 +33,7 @@ MOST_AHEAD: Final = 1.0
 AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
 _GOOGLE: Final = "datastore.googleapis.com:443"
-_METHODS: Final = ("BeginTransaction", "Commit", "Lookup", "RunAggregationQuery", "RunQuery")
+_METHODS: Final = ("BeginTransaction", "Commit", "Lookup", "Rollback", "RunAggregationQuery", "RunQuery")
 _COUNTED_FOR_ONE: Final = 1_000
 """Entries of an index that an aggregation may count for the price of one read."""
 _OPTIONS: Final = (
@@ -106,6 +106,12 @@ class DatastoreClient:
         request.transaction_options.read_write.SetInParent()
         return bytes((await self._call("BeginTransaction", request)).transaction)
 
+    async def rollback(self, transaction: bytes) -> None:
+        """End a transaction that nothing was committed in, so that nobody waits for what it has read."""
+        request = self.request("Rollback")
+        request.transaction = transaction
+        await self._call("Rollback", request)
+
     async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
         """`updates` and `versions`: it contains updates, or base versions, so it may not match what is stored."""
         if request.ByteSize() > self.most_bytes:
@@ -128,6 +134,10 @@ class DatastoreClient:
         self.time.hear(time, self._clock.monotonic())
         self.skew.saw(self._clock.now() - time / 1_000_000)
 
+    async def look_up_in(self, transaction: bytes, key: Key) -> Sequence[Any]:
+        """Look up an entity. If it changes before the transaction commits, the commit fails."""
+        return (await self._look_up([key], None, transaction)).entities
+
     async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
         """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
@@ -140,7 +150,7 @@ class DatastoreClient:
         entities = [entity for part in parts for entity in part.entities]
         return Found(entities, max(part.time for part in parts))
 
-    async def _look_up(self, keys: Sequence[Key], read_time: Instant | None) -> Found:
+    async def _look_up(self, keys: Sequence[Key], read_time: Instant | None, transaction: bytes = b"") -> Found:
         entities: list[Any] = []
         time = BEGINNING
         while keys:
@@ -148,6 +158,8 @@ class DatastoreClient:
             request.keys.extend(keys)
             if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
+            elif transaction:
+                request.read_options.transaction = transaction
             # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
             limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
             response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)

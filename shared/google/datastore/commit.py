@@ -7,6 +7,7 @@ from typing import Any, Final
 from shared.google.datastore.buckets import BlindBuckets
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
+from shared.google.datastore.fleet import check_epoch
 from shared.google.datastore.followed_rules import closed_within
 from shared.google.datastore.guards import check, complete, depends
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
@@ -143,6 +144,8 @@ class TransformWriter:
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())
         versions = seen or any(map(is_big, sums.shards.values())) or any(one.has_big() for one in buckets.values())
+        if commit.bounds.epoch is not None:  # last, since others wait while the fleet is read and nothing is committed
+            await check_epoch(self._client, self._place, request.transaction, commit.bounds.epoch)
         response = await self._client.commit(request, updates=updates, versions=versions)
         self._buckets.learn(response, buckets)
         now = self._clock.monotonic()

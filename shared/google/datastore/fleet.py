@@ -1,9 +1,10 @@
 """Keeps the record of the fleet in Datastore: one entity, which is changed only over the version that was read."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
@@ -11,8 +12,8 @@ from shared.google.datastore.keys import DatastorePlace, Key, unindexed
 from shared.google.datastore.mutations import write
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
-from shared.model.errors import AlreadyAppliedError, ContendedError
-from shared.model.fleet import Fleet, first, read, written
+from shared.model.errors import AlreadyAppliedError, ChangedError, ContendedError, TransientError
+from shared.model.fleet import NONE, Fleet, first, read, written
 from shared.model.times import BEGINNING, StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.runtime.backoff import Backoff, insist, tries
@@ -21,6 +22,29 @@ from shared.runtime.clock import Clock
 TRIES: Final = 20
 _NAME: Final = "fleet"
 _DATA: Final = "data"
+
+
+def fleet_key(place: DatastorePlace) -> Key:
+    return place.key(place.kinds.fleet, _NAME)
+
+
+async def check_epoch(client: DatastoreClient, place: DatastorePlace, transaction: bytes, nonce: str) -> None:
+    """Raise `ChangedError` unless the fleet names the overlay with this nonce, and does so when the transaction
+    commits. Without a transaction (the older emulator), it may name another one by then.
+    """
+    key = fleet_key(place)
+    found = await client.look_up_in(transaction, key) if transaction else (await client.look_up([key])).entities
+    overlay = _fleet_in(found[0]).overlay if found else NONE
+    if overlay.nonce == nonce:
+        return
+    if transaction:
+        with suppress(TransientError):
+            await client.rollback(transaction)
+    raise ChangedError("the fleet has named another overlay meanwhile")
+
+
+def _fleet_in(found: Any) -> Fleet:
+    return read(bytes(found.entity.properties[_DATA].blob_value))
 
 
 class DatastoreFleetBook:
@@ -53,24 +77,20 @@ class DatastoreFleetBook:
 
     async def _look(self) -> tuple[FleetLook, int]:
         """The fleet, and the version of its entity; 0 if there is none."""
-        found = await self._client.look_up([self._key()])
+        found = await self._client.look_up([fleet_key(self._place)])
         told = self._client.time.bound(self._clock.monotonic())
         now = StoreMillis(told // 1000 if told else int(self._clock.now() * 1000))
         if not found.entities:
             return FleetLook(Fleet(), BEGINNING, now), 0
         (one,) = found.entities
-        fleet = read(bytes(one.entity.properties[_DATA].blob_value))
-        return FleetLook(fleet, written_at(one), now), int(one.version)
+        return FleetLook(_fleet_in(one), written_at(one), now), int(one.version)
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()
-        unindexed(write(request, self._place.entity(self._key()), over), _DATA).blob_value = written(fleet)
+        unindexed(write(request, self._place.entity(fleet_key(self._place)), over), _DATA).blob_value = written(fleet)
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:
         """Whether the store holds any receipt, and so has been in use."""
         query = query_of(self._place.kinds.receipt, 1, keys_only=True)
         return bool(await self._client.query(self._place.partition, query))
-
-    def _key(self) -> Key:
-        return self._place.key(self._place.kinds.fleet, _NAME)

@@ -24,7 +24,6 @@ from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
@@ -37,6 +36,7 @@ from shared.wire.codec import encode
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
+from tests.interleavings.steps.changes import ChangedStore
 from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
 from tests.world.flushing import tools_of
 
@@ -121,8 +121,8 @@ class World:
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.network = Network(self.random, loss=self.random.choice([0.0, 0.02, 0.1]))
-        self.store = MemoryStore(self.clock)
         self.broker = MemoryBroker(self.clock, LEASE)
+        self.store = ChangedStore(self.clock, self.broker)
         self.overlay = MemoryOverlay(self.broker)
         self.jobs = MemoryJobs()
         self.tasks = MemoryTasks(self.clock, LEASE)
@@ -304,7 +304,7 @@ class World:
         reader = Reader(store, overlay, self.clock, 1.0)
         resetting = Resetting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
         visits: dict[str, Visit] = {
-            ADD: Adding(store, reader, exact=True, pick=self.random.randrange),
+            ADD: Adding(store, reader, overlay, exact=True, pick=self.random.randrange),
             RESET: resetting,
             DELETE: resetting,
             EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, self.clock, ()))),

@@ -23,24 +23,21 @@ LETTERS: Final = 0.7
 
 
 class PickyStore(ChangedStore):
-    """`refused`: counters, and until when. `tally`: what all commits said; `swept`: receipts that have expired."""
+    """In one file with a broker, a commit fails whose messages are settled. `refused`: counters, and until when.
+    `tally`: what all commits said; `swept`: receipts that have expired.
+    """
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock, broker: MemoryBroker | None = None) -> None:
+        super().__init__(clock, broker)
         self.refused: dict[str, float] = {}
         self.tally = Tally()
         self.swept = Tally()
-        self._broker: MemoryBroker | None = None
-
-    def one_file_with(self, broker: MemoryBroker) -> None:
-        """Then a commit fails whose messages are settled."""
-        self._broker = broker
 
     async def apply(self, commit: Commit) -> Instant:
         now = asyncio.get_running_loop().time()
         if any(self.refused.get(add.counter, 0.0) > now for add in commit.adds):
             raise RefusedError("poison")
-        if self._broker is not None and (gone := {*commit.bounds.messages} - {*map(str, self._broker._messages)}):
+        if self.file is not None and (gone := {*commit.bounds.messages} - {*map(str, self.file._messages)}):
             raise GoneError(gone)
         time = await super().apply(commit)
         self.tally = total([self.tally, commit.tally])

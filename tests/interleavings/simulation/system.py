@@ -123,9 +123,7 @@ class System:
     async def _main(self) -> None:
         clock = LoopClock(self.loop)
         self.broker = (CountingApart if self.written else CountingBroker)(clock, lease=LEASE)
-        self.store = PickyStore(clock)
-        if not self.written:
-            self.store.one_file_with(self.broker)
+        self.store = PickyStore(clock, None if self.written else self.broker)
         self.overlay = ProcessOverlay(clock, exact=True) if self.written else MemoryOverlay(self.broker)
         for _ in range(self.random.randint(1, 3)):
             self.start_ingest(self._new_disk())

@@ -91,8 +91,9 @@ class Migration:
 
     def _importer(self, owner: str) -> Importer:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
+        overlay = ProcessOverlay(self.clock)
         return Importer(
-            self.source, store, self.clock, ImportOptions(DAY, shrink=self.shrinks), pick=self.random.randrange
+            self.source, store, overlay, self.clock, ImportOptions(DAY, shrink=self.shrinks), pick=self.random.randrange
         )
 
     async def _importing(self, owner: str) -> None:

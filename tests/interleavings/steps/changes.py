@@ -7,6 +7,7 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 
 from typing import NamedTuple
 
+from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.times import Instant
@@ -28,14 +29,19 @@ class Epoch(NamedTuple):
 
 
 class ChangedStore(MemoryStore):
-    """Remembers the sets that were committed, and what they said: per counter, in order, by their receipts."""
+    """Remembers the sets that were committed, and what they said: per counter, in order, by their receipts. With a
+    broker, both are one file: a commit raises the floors of what it changes.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, broker: MemoryBroker | None = None) -> None:
         super().__init__(clock)
+        self.file = broker
         self.changes: dict[str, dict[str, tuple[int, int]]] = {}
 
     async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
+        if self.file is not None:
+            await MemoryOverlay(self.file).changed(commit.changes, time)
         if commit.guard is not None:
             change = receipt_notes.read(commit.receipts[0].note).change
             assert change is not None

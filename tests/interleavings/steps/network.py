@@ -14,7 +14,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.buckets import Counts
 from shared.model.envelope import Envelope
-from shared.model.errors import TransientError
+from shared.model.errors import InexactError, TransientError
 from shared.model.promises import Promise
 from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
@@ -169,9 +169,6 @@ class RemoteOverlay(KeptByBroker):
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
 
-    async def raise_floor(self, counter: str, time: Instant) -> None:
-        await self._network.call(self._owner, "raise", lambda: self._overlay.raise_floor(counter, time))
-
 
 class RemoteWrittenOverlay(RemoteOverlay):
     """An overlay that processes write, as one of them sees it: each step may come late, or twice, or be lost."""
@@ -191,6 +188,16 @@ class RemoteWrittenOverlay(RemoteOverlay):
 
     async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
+
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
+        try:
+            await self._network.call(self._owner, "mark", lambda: self._overlay.mark(receipt, counters, epoch))
+        except TransientError as error:
+            raise InexactError("no mark") from error
+        return None
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        await self._network.call(self._owner, "raise", lambda: self._overlay.changed(counters, time, receipt))
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:
         return await self._overlay.unsettled(limit)

@@ -28,6 +28,40 @@ def up_to(world: World, ingest: IngestProcess, name: str) -> None:
     assert [call.name for call in world.network.calls if call.owner == ingest.owner] == [name]
 
 
+def committed(world: World, ingest: IngestProcess) -> None:
+    """Its commit is done, and it has done nothing since."""
+    up_to(world, ingest, "apply")
+    world.run(world.network.arrive(world.network.calls[0]))
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["killed after its commit", "its commit comes after its death"])
+@pytest.mark.parametrize("kind", [SET, RESET, DELETE])
+@pytest.mark.parametrize("written", [False, True], ids=["kept", "written"])
+def test_a_set_that_one_reader_has_shown_is_in_what_others_read_later(kind: str, *, written: bool, late: bool) -> None:
+    """They have bases from before it, which are young enough."""
+    world = World(seed=1, ingests=3, written=written)
+    setter, one, other = world.ingests
+    count(world, one)
+    apply_all(world)
+    for reader in (one, other):
+        read(world, reader)
+    world.set(setter, "a", kind)
+    zombie = setter.owner
+    if late:
+        up_to(world, setter, "apply")
+        world.crash_ingest(0)
+        world.arrives_of(zombie)
+    else:
+        committed(world, setter)
+        world.crash_ingest(0)
+        world.network.calls.clear()
+    world.clock.turn(1.0)
+    read(world, one, 0.0)
+    assert world.truths["a"].epoch == 1
+    read(world, other)
+    world.finish()
+
+
 def test_of_two_sets_at_once_the_second_begins_anew(world: World) -> None:
     first, second = world.ingests
     count(world, first)
@@ -102,14 +136,18 @@ def test_a_commit_whose_answer_is_lost_is_done_once_and_answered(world: World) -
 
 
 def test_a_retry_raises_the_floor_too(world: World) -> None:
-    """Who committed died before that; others have bases from before the set."""
+    """Who committed died before that; others have bases from before the set. What the retry finds it can't settle."""
     first, second = world.ingests
     read(world, second)
     world.set(first, "a", SET, "key")
-    up_to(world, first, "raise")
+    committed(world, first)
     world.network.calls.clear()
     world.crash_ingest(0)
     world.set(second, "a", SET, "key")
+    if world.written:
+        up_to(world, second, "settle")
+        world.network.lose(world.network.calls[0], for_good=True)
+        world.settle()
     through(world, second)
     assert changes(world) == [(0, BASE)]
     assert world.truths["a"].epoch == 1

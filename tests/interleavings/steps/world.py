@@ -175,7 +175,7 @@ class World:
 
         async def build() -> None:
             self.broker = (ShuffledApart if written else ShuffledBroker)(self.clock, seed)
-            self.store = PickyStore(self.clock)
+            self.store = PickyStore(self.clock, None if written else self.broker)
             self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
             self.flushers = [self._flusher() for _ in range(flushers)]

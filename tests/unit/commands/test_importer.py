@@ -7,6 +7,7 @@ import pytest
 
 from countersink_server.commands.audit import AGREES, judge, look
 from countersink_server.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.import_source import Foreign, Mark
@@ -29,12 +30,14 @@ class Parts:
         self.clock = ManualClock()
         self.source = source
         self.store = store(self.clock)
+        self.overlay = ProcessOverlay(self.clock, exact=True)
 
     async def run(self, prefix: str = "", options: ImportOptions | None = None) -> list[ImportOutcome | str]:
         told: list[ImportOutcome | str] = []
         importer = Importer(
             self.source,
             self.store,
+            self.overlay,
             self.clock,
             options or ImportOptions(LIVE),
             pick=random.Random(1).randrange,

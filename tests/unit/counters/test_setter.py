@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Collection
 
 import pytest
 
@@ -165,7 +166,7 @@ async def test_a_limit_after_a_commit_that_may_come_late_is_no_promise_that_noth
 
 
 class LimitedOverlay(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: Instant) -> None:
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         raise OverloadedError("too much waits to be written")
 
 

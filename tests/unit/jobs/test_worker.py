@@ -76,7 +76,7 @@ class Parts:
         self.worker = Worker(self.tasks, self.jobs, self.store, self.names, visits, clock=self.clock, page=page)
 
     def adding(self, pick: Callable[[int], int] = lambda _: 0) -> Adding:
-        return Adding(self.store, self.reader, exact=True, pick=pick)
+        return Adding(self.store, self.reader, self.overlay, exact=True, pick=pick)
 
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)

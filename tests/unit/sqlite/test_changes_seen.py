@@ -98,7 +98,7 @@ async def _delete_job(process: Process) -> object:
 
 
 async def _add_job(process: Process) -> object:
-    return await Adding(process.store, process.reader, exact=True)(process.job(ADD), ["a"])
+    return await Adding(process.store, process.reader, process.overlay, exact=True)(process.job(ADD), ["a"])
 
 
 async def _drop(process: Process) -> object:
@@ -106,8 +106,8 @@ async def _drop(process: Process) -> object:
 
 
 async def _import(process: Process) -> None:
-    importer = Importer(OneCounter(), process.store, process.clock, ImportOptions(LIVE), pick=lambda _: 0)
-    await importer.run("", lambda _: None)
+    what = process.store, process.overlay, process.clock, ImportOptions(LIVE)
+    await Importer(OneCounter(), *what, pick=lambda _: 0).run("", lambda _: None)
 
 
 CHANGES = [_set, _reset, _delete, _reset_job, _delete_job, _add_job, _drop, _import]

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from shared.google.datastore.buckets import add_over_versions
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
+from shared.google.datastore.fleet import check_epoch
 from shared.google.datastore.followed_rules import closed_over_version
 from shared.google.datastore.guards import check, complete
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
@@ -51,6 +52,8 @@ class VersionWriter:
                 adds = tuple(moved(by_time.adds, closed, FOR_EVER))
                 await add_over_versions(self._client, self._place, request, by_time._replace(adds=adds))
             await complete(self._client, self._place, request, commit)
+            if commit.bounds.epoch is not None:
+                await check_epoch(self._client, self._place, b"", commit.bounds.epoch)
             return request
 
         counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
