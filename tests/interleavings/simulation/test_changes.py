@@ -151,7 +151,7 @@ def test_what_finds_no_redis_to_tell_of_a_change_is_not_exact() -> None:
 
         scene.store.apply = last  # type: ignore[method-assign]
         await asyncio.wait([scene.starts(changing, CHANGES[SET])], timeout=1.0)
-        scene.overlays[one.owner].settle = lost  # type: ignore[method-assign]
+        scene.overlays[one.owner].settle = lost  # type: ignore[method-assign, assignment]
         shown = await scene.read(one)
         assert (shown.value, shown.exact) == (50, False)
         assert (await scene.read(other, 60.0)).value == 7

@@ -22,7 +22,7 @@ class Held(ProcessOverlay):
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return keys
 
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
         raise TransientError("Redis is away")
 
 
