@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from ingest.http.places import Places
+from shared.counters.kept_by_broker import KeptByBroker
 from shared.model import receipt_notes
 from shared.model.errors import TransientError
 from shared.model.receipt_notes import Note
@@ -65,6 +66,10 @@ class Tracking:
         The store is asked for `long` in any case: these have been held for so long that settling them may have failed.
         """
         held = await self._overlay.holds(keys) if self._overlay.shared else ()
+        if isinstance(
+            self._overlay, KeptByBroker
+        ):  # there an entry goes with its message, so nothing is left to settle
+            long = ()
         asked = [key for key in keys if key not in held or key in long]
         if not asked:
             return {}
