@@ -95,11 +95,12 @@ clean: ## remove what was made here, but no data
 
 # The stamps: newer than the files they depend on as long as nothing has to be installed again.
 $(VENV)/.made:
-	@for python in $(PYTHONS); do \
-	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
+	@tried=; for python in $(PYTHONS); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+	    tried="$$tried; $$python is $$("$$python" --version 2>/dev/null || echo 'not there')"; python=; \
 	done; \
 	if [ -z "$$python" ]; then \
-	    echo 'Countersink needs Python 3.11 or later, and none was found. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; \
+	    echo "Countersink needs Python 3.11 or later$$tried. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; \
 	fi; \
 	"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "$$python lacks the module venv or ensurepip (on Debian: apt-get install python3-venv)" >&2; exit 1; }; \

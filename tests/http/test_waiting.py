@@ -68,7 +68,7 @@ async def test_a_store_that_does_not_answer_does_not_hold_up_the_timeout(
 ) -> None:
     looked = asyncio.Event()
 
-    async def stuck(_: object) -> None:
+    async def stuck(*_: object) -> None:
         looked.set()
         await asyncio.get_running_loop().create_future()
 
