@@ -68,7 +68,7 @@ class Tracking:
         held = await self._overlay.holds(keys) if self._overlay.shared else ()
         if isinstance(
             self._overlay, KeptByBroker
-        ):  # there an entry goes with its message, so nothing is left to settle
+        ):  # an entry goes with its message, so none is left to settle
             long = ()
         asked = [key for key in keys if key not in held or key in long]
         if not asked:
