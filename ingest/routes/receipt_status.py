@@ -66,9 +66,7 @@ class Tracking:
         The store is asked for `long` in any case: these have been held for so long that settling them may have failed.
         """
         held = await self._overlay.holds(keys) if self._overlay.shared else ()
-        if isinstance(
-            self._overlay, KeptByBroker
-        ):  # an entry goes with its message, so none is left to settle
+        if isinstance(self._overlay, KeptByBroker):  # an entry goes with its message, so none is left to settle
             long = ()
         asked = [key for key in keys if key not in held or key in long]
         if not asked:
