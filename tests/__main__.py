@@ -109,12 +109,27 @@ def say(text: str, runs: list[Run]) -> None:
     """What ran and what it took. The last line has the sum of all runs of pytest."""
     wall, processor = sum(one.wall for one in runs), sum(one.processor for one in runs)
     print(text.format(wall=minutes(wall), processor=minutes(processor)))
+    say_where(runs)
+    print()
     if reruns := sorted({test for one in runs for test in one.outcomes("rerun")}):
         print(f"ATTENTION: {len(reruns)} failed, and passed when they ran once more. Find out why, and mend them:")
         print("".join(f"    {test}\n" for test in reruns))
     passed, skipped = (sum(len(one.outcomes(outcome)) for one in runs) for outcome in ("passed", "skipped"))
     failed = sum(len(one.outcomes(outcome)) for one in runs for outcome in ("failed", "error"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
+
+
+def say_where(runs: list[Run]) -> None:
+    """What each folder took. A test waits for other processes, for the disk, and for a processor that others have."""
+    rows: dict[str, list[float]] = {}
+    for file, row in (item for one in runs for item in one.told.get("files", {}).items()):
+        folder = rows.setdefault(file.split("/")[1], [0, 0, 0])
+        folder[:] = [there + more for there, more in zip(folder, row, strict=True)]
+    print("folder          cases   processor     waiting")
+    for name, (cases, processor, wall) in sorted(rows.items(), key=lambda item: -item[1][1]):
+        print(f"{name:14}{cases:7,}{processor:10.0f} s{max(0, wall - processor):10.0f} s")
+    rest = sum(one.processor for one in runs) - sum(row[1] for row in rows.values())
+    print(f"{'to get started':21}{rest:10.0f} s")
 
 
 def has_grown(done: Run) -> bool:
@@ -124,7 +139,7 @@ def has_grown(done: Run) -> bool:
     factor = done.processor * speed / kept["processor"]
     if factor <= MOST_GROWTH:
         return False
-    now = {file: seconds * speed for file, (_, seconds) in done.told["files"].items()}
+    now = {file: row[1] * speed for file, row in done.told["files"].items()}
     more = {file: seconds - kept["files"].get(file, (0, 0.0))[1] for file, seconds in now.items()}
     print(f"make test took {factor:.2f} times the processor time of the run in tests/{DURATIONS.name}. Most grew:")
     for file in sorted(more, key=lambda file: -more[file])[:10]:

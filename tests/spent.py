@@ -1,4 +1,4 @@
-"""A pytest plugin that writes what became of the tests, and how much processor time the tests of each file took."""
+"""A pytest plugin that writes what became of the tests, and how much time those of each file took."""
 
 import json
 import os
@@ -43,16 +43,18 @@ class Spent:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self.walls: dict[str, float] = defaultdict(float)
         self.cases: Counter[str] = Counter()
         self.yardsticks: list[float] = []
         self.outcomes: dict[str, list[str]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        begun = processor_time()
+        begun, before = processor_time(), time.monotonic()
         result = yield
         file = item.nodeid.partition("::")[0]
         self.seconds[file] += max(0.0, processor_time() - begun)
+        self.walls[file] += time.monotonic() - before
         self.cases[file] += 1
         if self.cases.total() % 100 == 1:
             self.yardsticks.append(yardstick())
@@ -61,15 +63,17 @@ class Spent:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of pytest-xdist has ended."""
-        seconds, cases, yardsticks = getattr(node, "workeroutput", {}).get("spent", ({}, {}, []))
-        for file, more in seconds.items():
-            self.seconds[file] += more
+        seconds, walls, cases, yardsticks = getattr(node, "workeroutput", {}).get("spent", ({}, {}, {}, []))
+        for file in cases:
+            self.seconds[file] += seconds[file]
+            self.walls[file] += walls[file]
         self.cases.update(cases)
         self.yardsticks += yardsticks
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["spent"] = (dict(self.seconds), dict(self.cases), self.yardsticks)
+            sums = (dict(self.seconds), dict(self.walls), dict(self.cases), self.yardsticks)
+            session.config.workeroutput["spent"] = sums
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for outcome in ("passed", "failed", "error", "skipped", "rerun"):
@@ -79,7 +83,10 @@ class Spent:
         path = config.getoption("--spent")
         if path and not hasattr(config, "workerinput"):
             told = {
-                "files": {file: [self.cases[file], round(self.seconds[file], 2)] for file in sorted(self.cases)},
+                "files": {
+                    file: [self.cases[file], round(self.seconds[file], 2), round(self.walls[file], 2)]
+                    for file in sorted(self.cases)
+                },
                 "yardstick": median(self.yardsticks or [yardstick()]),
                 "outcomes": self.outcomes,
             }
