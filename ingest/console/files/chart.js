@@ -73,7 +73,7 @@ function plotIn(box, height, { lines, kind, pick, after = () => 0 }) {
     height,
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false, y: false } },
-    padding: [8, 26, 0, 0],
+    padding: [8, 36, 0, 0], // half of "Wed 18:00" is right of the last bar
     scales: {
       x: { range: (_, first, last) => [first, last === first ? first + 1 : last + after()] },
       y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
