@@ -38,7 +38,7 @@ dev: $(VENV)/.installed-dev $(BIN)/kubectl ## install what the tests and linters
 test: $(VENV)/.installed-dev ## run every test that needs nothing but Python, in four minutes (ARGS='-k name')
 	@$(BIN)/python -m tests $(ARGS)
 
-check: $(VENV)/.installed-dev $(BIN)/kubectl ## run everything else: emulators, Redis, browsers, the image, more Pythons, speed
+check: $(VENV)/.installed-dev $(BIN)/kubectl ## run everything else: emulators, Redis, browsers, the image, another Python, speed
 	@$(BIN)/python -m tests --check $(ARGS)
 
 durations: $(VENV)/.installed-dev ## run `make test` and keep how long it takes, in tests/durations.json
