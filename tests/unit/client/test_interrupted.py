@@ -189,6 +189,8 @@ def test_an_exception_at_any_step_loses_nothing(
         assert more in {0, 2 if "delta" in what else 1}, step
         if not through:
             assert more or what == "flush"
+            if step == 1:
+                continue  # Python 3.12 traces the bytecodes of a function only from its second call on
             assert step > 5
             break
 
