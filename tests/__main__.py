@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 DURATIONS: Final = Path(__file__).with_name("durations.json")
-"""The run of `make test` that others are compared with: cases and seconds of processor time of each file."""
+"""The run of `make test` that others are compared with: cases, processor seconds and wall seconds of each file."""
 MOST_GROWTH: Final = 1.2
 NEWEST: Final = "3.13"
 """The newest Python that we claim, on which tests of our own code run again."""
