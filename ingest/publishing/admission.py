@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Draft
 from shared.model.errors import OverloadedError, ShareError
 from shared.runtime.drain_rate import Drain
 
@@ -35,7 +35,7 @@ class Admission:
     each flow holds is counted from the drafts and kept up to date until only a quarter of the room is taken.
     """
 
-    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Batch]]) -> None:
+    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Draft]]) -> None:
         """`drafts` returns all drafts that wait or are being published."""
         self._capacity = capacity
         self._drafts = drafts
@@ -64,7 +64,7 @@ class Admission:
             self._count(now)
             self._judge(tenant, weight, {}, now)
 
-    def leave(self, drafts: Iterable[Batch], now: float) -> None:
+    def leave(self, drafts: Iterable[Draft], now: float) -> None:
         """Free the room of drafts that are durable or have failed."""
         gone = 0
         for draft in drafts:

@@ -1,4 +1,4 @@
-"""Increments on their way into an envelope: the content of one request, or a draft that waits for a publish."""
+"""What a client sent, and the drafts of envelopes that it waits in until they are published."""
 
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -12,35 +12,13 @@ from shared.runtime.traces import SpanLinks
 
 @dataclass(slots=True)
 class Batch:
-    """Sums and counts of increments without ids; and the increments with ids."""
+    """What one request asks for: sums and counts of increments without ids; and the increments with ids."""
 
     sums: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """Increments in a sum, where that is not 1."""
     keyed: list[Increment] = field(default_factory=list)
     increments: int = 0
-    id: str = ""
-    """The id of the envelope that a draft becomes."""
-    attempt: str = ""
-    """If the id is a client's: which use of it this is."""
-    is_second: bool = False
-    """If the id is a client's, and the draft is durable: whether this process knows an earlier use of it."""
-    second_uses: set[int] = field(default_factory=set)
-    """Of a draft that is durable: the places in `keyed` of those whose ids this process knows from an earlier use."""
-    weight: int = 0
-    """Of a draft: no sum of what is in it is further from 0 than this."""
-    more: list[list[int]] = field(default_factory=list)
-    """Of a draft: sums of its first counters, of one increment each, that `close` adds to those in `sums`."""
-    senders: dict[str, int] = field(default_factory=dict)
-    """By tenant: how much of the room it holds until this draft is published."""
-    begun: list[float] = field(default_factory=list)
-    """Of a draft: when its requests of the fast path began, as long as none of them is answered."""
-    awaited: bool = False
-    """Of a draft: somebody waits until it is applied."""
-    links: SpanLinks | None = None
-    """Of a draft: the spans of the requests in it. None if no request has one."""
-    traceparent: str = ""
-    """Of a draft with a span: that span."""
 
     def entries(self) -> int:
         """The number of its entries in an envelope."""
@@ -51,36 +29,8 @@ class Batch:
         keyed = Batch(keyed=self.keyed, increments=len(self.keyed))
         return Batch(self.sums, self.counts, [], self.increments - keyed.increments), keyed
 
-    def join(self, batch: "Batch") -> bool:
-        """Add a batch without ids, if all its counters are here. What has the same counters in the same order, as
-        batches of one client often do, is only kept until `close` adds it up in one go, which takes far less time.
-        """
-        if [*batch.sums] == [*self.sums]:
-            if self.more and len(self.more[0]) < len(batch.sums):  # other counters came in between
-                self._add_up()
-            self.more.append([*batch.sums.values()])
-            for name, count in batch.counts.items():
-                self.counts[name] = self.counts.get(name, 1) + count - 1
-        elif batch.sums.keys() <= self.sums.keys():
-            for name, total in batch.sums.items():
-                self.sums[name] += total
-                self.counts[name] = self.counts.get(name, 1) + batch.counts.get(name, 1)
-        else:
-            return False
-        self.increments += batch.increments
-        return True
-
-    def _add_up(self) -> None:
-        """Add what is in `more`. All of it has the counters that come first in `sums`."""
-        times = len(self.more)
-        for name, total in zip([*self.sums], map(sum, zip(*self.more, strict=True)), strict=False):
-            self.sums[name] += total
-            self.counts[name] = self.counts.get(name, 1) + times
-        self.more = []
-
     def by_counter(self) -> dict[str, int]:
         """The number of increments of each counter."""
-        self._add_up()
         found = dict.fromkeys(self.sums, 1)
         found.update(self.counts)
         for item in self.keyed:
@@ -103,8 +53,67 @@ class Batch:
         self.increments -= dropped.total()
         return dropped
 
+
+@dataclass(slots=True)
+class Draft(Batch):
+    """What waits to be published as one envelope: of one request, or of several that came at about the same time."""
+
+    id: str = ""
+    """The id of the envelope that it becomes."""
+    attempt: str = ""
+    """If the id is a client's: which use of it this is."""
+    is_second: bool = False
+    """If the id is a client's, and the draft is durable: whether this process knows an earlier use of it."""
+    second_uses: set[int] = field(default_factory=set)
+    """Once it is durable: the places in `keyed` of those whose ids this process knows from an earlier use."""
+    weight: int = 0
+    """No sum of what is in it is further from 0 than this."""
+    more: list[list[int]] = field(default_factory=list)
+    """Sums of its first counters, of one increment each, that `add_up` adds to those in `sums`."""
+    senders: dict[str, int] = field(default_factory=dict)
+    """By tenant: how much of the room it holds until this draft is published."""
+    begun: list[float] = field(default_factory=list)
+    """When its requests of the fast path began, as long as none of them is answered."""
+    awaited: bool = False
+    """Whether somebody waits until it is applied."""
+    links: SpanLinks | None = None
+    """The spans of the requests in it. None if no request has one."""
+    traceparent: str = ""
+    """The span of the draft, if it has one."""
+
+    def join(self, batch: Batch) -> bool:
+        """Add a batch without ids, if all its counters are here. What has the same counters in the same order, as
+        batches of one client often do, is only kept until `add_up` adds it up in one go, which takes far less time.
+        """
+        if [*batch.sums] == [*self.sums]:
+            if self.more and len(self.more[0]) < len(batch.sums):  # other counters came in between
+                self.add_up()
+            self.more.append([*batch.sums.values()])
+            for name, count in batch.counts.items():
+                self.counts[name] = self.counts.get(name, 1) + count - 1
+        elif batch.sums.keys() <= self.sums.keys():
+            for name, total in batch.sums.items():
+                self.sums[name] += total
+                self.counts[name] = self.counts.get(name, 1) + batch.counts.get(name, 1)
+        else:
+            return False
+        self.increments += batch.increments
+        return True
+
+    def add_up(self) -> None:
+        """Add what is in `more`. All of it has the counters that come first in `sums`."""
+        times = len(self.more)
+        for name, total in zip([*self.sums], map(sum, zip(*self.more, strict=True)), strict=False):
+            self.sums[name] += total
+            self.counts[name] = self.counts.get(name, 1) + times
+        self.more = []
+
+    def by_counter(self) -> dict[str, int]:
+        self.add_up()
+        return Batch.by_counter(self)
+
     def close(self, created: WallMillis, *, patient: bool = False) -> Envelope:
-        self._add_up()
+        self.add_up()
         keyed, retried = tuple(self.keyed), bool(self.attempt)
         return Envelope(
             self.id,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from shared.model.words import MAX_SUM, Increment
 
 MAX_ENTRIES: Final = 1_000
@@ -23,21 +23,21 @@ class Coalescer:
     def __init__(self, mint: Callable[[], str], max_entries: int = MAX_ENTRIES) -> None:
         self._mint = mint
         self._max_entries = max_entries
-        self._closed: deque[Batch] = deque()
-        self._open: Batch | None = None
+        self._closed: deque[Draft] = deque()
+        self._open: Draft | None = None
         self.waiting = 0
         """The number of increments that have not been taken."""
 
     def __bool__(self) -> bool:
         return self._open is not None or bool(self._closed)
 
-    def drafts(self) -> Iterator[Batch]:
+    def drafts(self) -> Iterator[Draft]:
         """All drafts that have not been taken."""
         yield from self._closed
         if self._open is not None:
             yield self._open
 
-    def add(self, counter: str, total: int, count: int = 1) -> Batch:
+    def add(self, counter: str, total: int, count: int = 1) -> Draft:
         """Add `count` increments without an id that sum to `total`."""
         draft = self._open
         weight = abs(total)
@@ -55,7 +55,7 @@ class Coalescer:
         self.waiting += count
         return draft
 
-    def add_keyed(self, item: Increment) -> Batch:
+    def add_keyed(self, item: Increment) -> Draft:
         """Add one increment with an id."""
         draft = self._open
         weight = abs(item.delta)
@@ -67,9 +67,9 @@ class Coalescer:
         self.waiting += 1
         return draft
 
-    def add_batch(self, batch: Batch) -> list[Batch]:
+    def add_batch(self, batch: Batch) -> list[Draft]:
         """Add a batch. Returns the drafts that hold it."""
-        drafts: dict[str, Batch] = {}
+        drafts: dict[str, Draft] = {}
         if len(batch.sums) >= LARGE:
             for part in self._divide(batch):
                 draft = self._join(part)
@@ -83,18 +83,18 @@ class Coalescer:
             drafts[draft.id] = draft
         return list(drafts.values())
 
-    def add_whole(self, batch: Batch, envelope_id: str) -> Batch:
+    def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
         """Add a batch as one envelope, with its client's id. Check `fits` before."""
-        batch.id, batch.attempt = envelope_id, self._mint()
         self._seal()
-        self._closed.append(batch)
-        self.waiting += batch.increments
-        return batch
+        draft = Draft(batch.sums, batch.counts, batch.keyed, batch.increments, envelope_id, self._mint())
+        self._closed.append(draft)
+        self.waiting += draft.increments
+        return draft
 
     def fits(self, batch: Batch) -> bool:
         return batch.entries() <= self._max_entries
 
-    def take(self, limit: int) -> list[Batch]:
+    def take(self, limit: int) -> list[Draft]:
         """Take up to `limit` drafts, the oldest first."""
         if len(self._closed) < limit:
             self._seal()
@@ -102,7 +102,7 @@ class Coalescer:
         self.waiting -= sum(draft.increments for draft in taken)
         return taken
 
-    def _join(self, batch: Batch) -> Batch:
+    def _join(self, batch: Batch) -> Draft:
         """Add a large batch to the open draft if that has all its counters, which saves names; else to a new one."""
         draft = self._open
         weight = max(map(abs, {*batch.sums.values()}))
@@ -121,10 +121,10 @@ class Coalescer:
             counts = {name: batch.counts[name] for name in some if name in batch.counts}
             yield Batch(some, counts, [], len(some) + sum(counts.values()) - len(counts))
 
-    def _next(self, batch: Batch | None = None) -> Batch:
+    def _next(self, batch: Batch | None = None) -> Draft:
         self._seal()
-        self._open = draft = batch or Batch()
-        draft.id = self._mint()
+        of = batch or Batch()
+        self._open = draft = Draft(of.sums, of.counts, of.keyed, of.increments, self._mint())
         return draft
 
     def _seal(self) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Draft
 from shared.runtime.request_context import REQUEST
 from shared.runtime.traces import BegunSpan, SpanLinks, Traces
 
 
-def link_request(*drafts: Batch) -> None:
+def link_request(*drafts: Draft) -> None:
     """Link these drafts to the request that is being answered, if it has a span."""
     request = REQUEST.get()
     if request is None or request.span is None:
@@ -17,7 +17,7 @@ def link_request(*drafts: Batch) -> None:
         draft.links.add(request.span)
 
 
-def begun(traces: Traces | None, drafts: Iterable[Batch]) -> list[BegunSpan]:
+def begun(traces: Traces | None, drafts: Iterable[Draft]) -> list[BegunSpan]:
     """Begin the spans of drafts that are published now: of those that are linked to a request, and no others."""
     spans: list[BegunSpan] = []
     if traces is not None:

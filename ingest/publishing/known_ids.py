@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from ingest.parsing.json_object import BodyError
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import Monotonic
 from shared.model.words import Increment
@@ -48,7 +48,7 @@ class KnownIds:
         """Whether another batch was accepted under the id of this envelope."""
         return self._is_other(hash(envelope_id), _content(batch), now)
 
-    def accepted(self, draft: Batch, now: Monotonic) -> None:
+    def accepted(self, draft: Draft, now: Monotonic) -> None:
         """Remember what is durable now, and mark the second uses in the draft. What was first stays."""
         for place, item in enumerate(draft.keyed):
             if not self._is_new(_of_item(item), item.delta, now):

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from shared.model.errors import ShareError
 from shared.model.words import Increment, Message
 from shared.ports.broker import LimitedPublisher
@@ -29,7 +29,7 @@ class PendingShares:
     """Keeps each tenant within its share, once a quarter of the limit is pending: it may have as much as is free."""
 
     def __init__(
-        self, publisher: LimitedPublisher, drafts: Callable[[], Iterable[Batch]], now: Callable[[], float]
+        self, publisher: LimitedPublisher, drafts: Callable[[], Iterable[Draft]], now: Callable[[], float]
     ) -> None:
         """`drafts`: all that are not published yet."""
         self._publisher = publisher
@@ -45,7 +45,7 @@ class PendingShares:
         self.easy = True
         """Whether so little is pending that nobody need be judged."""
 
-    def published(self, drafts: Sequence[Batch], messages: Sequence[Message]) -> None:
+    def published(self, drafts: Sequence[Draft], messages: Sequence[Message]) -> None:
         """These drafts are in the broker now, as these messages."""
         pending, most = self._publisher.pending()
         weights = [self._publisher.weigh(message) for message in messages]
@@ -101,7 +101,7 @@ class _Rest:
     def __init__(self) -> None:
         self._weight = 0
 
-    def of_each(self, drafts: Sequence[Batch], weights: Sequence[int]) -> Iterator[dict[str, int]]:
+    def of_each(self, drafts: Sequence[Draft], weights: Sequence[int]) -> Iterator[dict[str, int]]:
         for draft, weight in zip(drafts, weights, strict=True):
             self._weight += weight
             total = sum(draft.senders.values())
@@ -121,7 +121,7 @@ def weight_of_id(item: Increment) -> int:
     return PER_ID + len(item.counter) + len(item.id or "")
 
 
-def _estimate(drafts: Sequence[Batch]) -> Counter[str]:
+def _estimate(drafts: Sequence[Draft]) -> Counter[str]:
     waiting: Counter[str] = Counter()
     for part in _Rest().of_each(drafts, [weight_of(draft) for draft in drafts]):
         waiting.update(part)

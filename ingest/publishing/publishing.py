@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
-from ingest.publishing.batch import Batch, gathered
+from ingest.publishing.batch import Batch, Draft, gathered
 from ingest.publishing.coalescer import Coalescer
 from ingest.publishing.envelope_spans import begun
 from ingest.publishing.known_ids import KnownIds
@@ -78,13 +78,13 @@ class Publishing:
         if isinstance(publisher, LimitedPublisher):
             self._shares = PendingShares(publisher, self._drafts, clock.monotonic)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
-        self._flights: dict[asyncio.Task[None], list[Batch]] = {}
+        self._flights: dict[asyncio.Task[None], list[Draft]] = {}
         self._wake: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self._broken = asyncio.Event()
         self._damage: DamagedError | None = None
 
-    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Batch:
+    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
         """Add one increment. Call `durable` of its draft without awaiting anything in between."""
         if self._shares is not None and not self._shares.easy:
             self._shares.judge(tenant, PER_SUM + len(counter))
@@ -98,7 +98,7 @@ class Publishing:
         self._schedule()
         return draft
 
-    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Batch:
+    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
         self._known_ids.check([item], self._clock.monotonic())
         if self._shares is not None and not self._shares.easy:
             self._shares.judge(tenant, weight_of_id(item))
@@ -107,7 +107,7 @@ class Publishing:
         draft = self._coalescer.add_keyed(item)
         return self._entered(draft, tenant, weight)
 
-    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
+    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
         """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published."""
         self._known_ids.check(batch.keyed, self._clock.monotonic())
         weight = max(weight, batch.increments)
@@ -116,7 +116,7 @@ class Publishing:
         self._entered(drafts[-1], tenant, weight)
         return drafts
 
-    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
+    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
         """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
         plain, keyed = batch.apart()
         self._known_ids.check_whole(envelope_id, plain, self._clock.monotonic())
@@ -131,7 +131,7 @@ class Publishing:
         """Whether another batch is known to have been accepted under this id, so that this one would not count."""
         return self._known_ids.is_other(envelope_id, batch, self._clock.monotonic())
 
-    def add_wholes(self, batches: Sequence[tuple[str, Batch]], tenant: str, weight: int) -> list[Batch]:
+    def add_wholes(self, batches: Sequence[tuple[str, Batch]], tenant: str, weight: int) -> list[Draft]:
         """Add batches that each become one envelope, with an id of a client: all of them, or none."""
         weight = max(weight, sum(max(batch.increments, OWN) for _, batch in batches))
         self._enter(gathered(batch for _, batch in batches), tenant, weight)
@@ -142,9 +142,9 @@ class Publishing:
     def fits(self, batch: Batch) -> bool:
         return self._coalescer.fits(batch)
 
-    def durable(self, draft: Batch, *, awaited: bool = False) -> asyncio.Future[None]:
+    def durable(self, draft: Draft, *, awaited: bool = False) -> asyncio.Future[None]:
         """A future that ends when the draft is durable. It has the error of the publish if that is not certain.
-        `awaited`: see `Batch`.
+        `awaited`: see `Draft`.
         """
         draft.awaited |= awaited
         future: asyncio.Future[None] = self._loop.create_future()
@@ -174,12 +174,12 @@ class Publishing:
         counts = {} if admission.held + weight <= admission.easy else batch.by_counter()
         admission.enter(tenant, weight, counts, self._clock.monotonic())
 
-    def _entered(self, draft: Batch, tenant: str, weight: int) -> Batch:
+    def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
         draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
         self._schedule()
         return draft
 
-    def _drafts(self) -> Iterator[Batch]:
+    def _drafts(self) -> Iterator[Draft]:
         """All drafts that wait or are being published."""
         yield from self._coalescer.drafts()
         for drafts in self._flights.values():
@@ -224,7 +224,7 @@ class Publishing:
             elif self._wake is None:
                 self._wait(self._pace.look(self._loop.time()))
 
-    async def _publish(self, drafts: list[Batch]) -> None:
+    async def _publish(self, drafts: list[Draft]) -> None:
         created = int(self._clock.now() * 1000)
         since = self._clock.monotonic()
         spans: list[BegunSpan] = []
@@ -261,13 +261,13 @@ class Publishing:
             for span in spans:
                 span.end(failure)
 
-    def _is_patient(self, draft: Batch) -> bool:
+    def _is_patient(self, draft: Draft) -> bool:
         """Whether nobody waits for what is in it, and the overlay has room, so that flushers may take their time."""
         if self._read_lately is None or draft.awaited or self._overlay.crowded:
             return False
         return not self._read_lately(draft.sums.keys() | {item.counter for item in draft.keyed})
 
-    def _note(self, drafts: list[Batch], messages: list[Message]) -> None:
+    def _note(self, drafts: list[Draft], messages: list[Message]) -> None:
         """Count what has been published, and remember whose it is."""
         metrics.PUBLISHED.inc(len(drafts))
         metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Draft
 from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
 
@@ -13,10 +13,10 @@ _NO_NOTES: Final[Mapping[str, Note]] = {}
 class Uses:
     """The uses that a request made. Make it right after its increments were added: others may be added behind them."""
 
-    def __init__(self, drafts: Sequence[Batch], keyed: int) -> None:
+    def __init__(self, drafts: Sequence[Draft], keyed: int) -> None:
         """`drafts`: those that hold the request. `keyed`: how many increments with ids it has."""
         self._whole = [draft for draft in drafts if draft.attempt]
-        self._items: list[tuple[Batch, range]] = []
+        self._items: list[tuple[Draft, range]] = []
         for draft in reversed(drafts):  # they stand at the end of each draft, and the last draft has the last of them
             there = len(draft.keyed)
             first = max(there - keyed, 0)
@@ -34,12 +34,12 @@ class Uses:
         )
 
 
-def _is_second(draft: Batch, notes: Mapping[str, Note]) -> bool:
+def _is_second(draft: Draft, notes: Mapping[str, Note]) -> bool:
     note = notes.get(key_of_envelope(draft.id)) if notes else None
     return draft.is_second or (note is not None and note.attempt not in {"", draft.attempt})
 
 
-def _second_in(draft: Batch, places: range, notes: Mapping[str, Note]) -> int:
+def _second_in(draft: Draft, places: range, notes: Mapping[str, Note]) -> int:
     note = notes.get(key_of_envelope(draft.id)) if notes else None
     known = draft.second_uses if note is None else draft.second_uses.union(note.second_uses)
     return sum([place in known for place in places]) if known else 0

@@ -16,7 +16,7 @@ from ingest.http.responses import Answer
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.envelope_spans import link_request
 from ingest.publishing.new_names import NewNames, Trial, refusal
@@ -86,7 +86,7 @@ class IncrementRoutes:
             answer = answer_of(draft, caller, is_second=uses.second(notes) > 0, more=total)
             return _accepted(answer) if notes is None else Answer(answer)
 
-    async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
+    async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
         """Take one increment, in a draft that is not durable yet. Raises an error if there is no room for it."""
         caller.spend(1)
         with self.trial(caller) as trial:
@@ -148,7 +148,7 @@ class IncrementRoutes:
         self,
         request: web.BaseRequest,
         parsed: parse.Parsed,
-        drafts: list[Batch],
+        drafts: list[Draft],
         timing: "AnswerTiming",
         *,
         uses: Uses,
@@ -207,7 +207,7 @@ class IncrementRoutes:
         return nullcontext() if timing.wait is None else self._waits.places.take(request[CALLER].tenant)
 
     async def _applied(
-        self, request: web.BaseRequest, drafts: list[Batch], timing: "AnswerTiming"
+        self, request: web.BaseRequest, drafts: list[Draft], timing: "AnswerTiming"
     ) -> Mapping[str, Note] | None:
         """The notes of their receipts, if it is to wait until they are applied, and they are."""
         if timing.wait is None:
@@ -215,7 +215,7 @@ class IncrementRoutes:
         ids = [draft.id for draft in drafts]
         return await self._waits.applied(ids, timing.wait, gone=partial(has_gone, request))
 
-    def _add(self, batch: Batch, batch_id: str | None, tenant: str, weight: int) -> list[Batch]:
+    def _add(self, batch: Batch, batch_id: str | None, tenant: str, weight: int) -> list[Draft]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
         if batch_id is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
@@ -284,14 +284,14 @@ class AnswerTiming:
             )
 
 
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
     """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
     if client_id is None:
         return publishing.add(name, delta, caller.tenant)
     return publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
 
 
-def answer_of(draft: Batch, caller: Caller, *, is_second: bool, more: bytes = b"") -> bytes:
+def answer_of(draft: Draft, caller: Caller, *, is_second: bool, more: bytes = b"") -> bytes:
     """The body of the answer to one increment that is durable. `is_second`: whether its id is known to have been used
     before. `more`: further fields.
     """

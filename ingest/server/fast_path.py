@@ -22,7 +22,7 @@ from ingest.http.requests import name_of
 from ingest.http.responses import written
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Draft
 from ingest.publishing.new_names import NewNames
 from ingest.publishing.publishing import Publishing
 from ingest.routes.counters import ReadRoutes
@@ -150,7 +150,7 @@ def _read(begun: float, reading: asyncio.Future[bytes]) -> bytes | None:
     return written(200, reading.result()) if problem is None else problem.written()
 
 
-def _counted(draft: Batch, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
+def _counted(draft: Draft, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
     """The answer to a POST whose increment is in the draft, at this place among those with ids, or -1."""
     if durable.cancelled():
         return None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest
 from shared.model.errors import BrokerRejectedError, CountersinkError
 from shared.model.receipts import key_of_set
@@ -70,7 +70,7 @@ class Users:
 
     async def _handle(self, ingest: "Ingest", add: Any) -> bool:
         try:
-            draft: Batch = add()
+            draft: Draft = add()
             await ingest.publishing.durable(draft)
         except CountersinkError:
             return False

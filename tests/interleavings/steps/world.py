@@ -18,7 +18,7 @@ from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
 from flusher.flush.when_to_flush import FlushPolicy
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.linger import Pace
 from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing
@@ -283,7 +283,7 @@ class World:
         for error in self.mistakes:
             raise error
 
-    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Batch]) -> None:
+    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Draft]) -> None:
         """A client's request, and what it knows at the end of it."""
 
         async def request() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.publishing.admission import BYTES, Admission, weight_of
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.coalescer import Coalescer
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.words import Increment
@@ -23,11 +23,11 @@ class Scene:
         self.capacity = capacity
         numbers = count()
         self.coalescer = Coalescer(lambda: f"e{next(numbers)}", max_entries=3)
-        self.flights: list[list[Batch]] = []
+        self.flights: list[list[Draft]] = []
         self.admission = Admission(
             capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)]
         )
-        self.held: list[tuple[Batch, str, int]] = []
+        self.held: list[tuple[Draft, str, int]] = []
 
     def total(self) -> int:
         return sum(weight for _, _, weight in self.held)

@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.coalescer import LARGE, Coalescer
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
@@ -31,7 +31,7 @@ def make() -> Coalescer:
 
 @given(STEPS)
 def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tuple[str, object, int]]) -> None:
-    coalescer, sent, taken = make(), Counter[str](), list[Batch]()
+    coalescer, sent, taken = make(), Counter[str](), list[Draft]()
     ids = increments = 0
     for kind, what, number in steps:
         if kind in {"one", "sum"}:
@@ -90,7 +90,7 @@ def test_large_batches_and_what_comes_between_them_are_added_up(steps: list[tupl
     """Whatever their order is, and if names are added to a draft that holds some."""
     coalescer = Coalescer(lambda: "m", 2 * LARGE)
     sums, counts = Counter[str](), Counter[str]()
-    taken: list[Batch] = []
+    taken: list[Draft] = []
     for kind, number, times, order in steps:
         if kind == "batch":
             names = [f"n{one}" for one in range(number)][::order]

@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.coalescer import LARGE, MAX_ENTRIES, Coalescer
 from shared.model.envelope import PART_ENTRIES
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
@@ -123,7 +123,7 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
 ) -> None:
     """Its answer is given when they are durable: each of its increments is in one of them."""
     coalescer, numbers = make(most), count()
-    drafts: dict[str, Batch] = {}
+    drafts: dict[str, Draft] = {}
     sent, got, ids = Counter[str](), Counter[str](), set[str]()
     for sums, pairs, times, large in batches:
         more = {f"n{number}": 1 for number in range(LARGE)} if large else {}

@@ -3,7 +3,7 @@
 import pytest
 
 from ingest.parsing.json_object import BodyError
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.known_ids import KnownIds
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import Monotonic
@@ -12,8 +12,8 @@ from shared.model.words import Increment
 NOW = Monotonic(1_000.0)
 
 
-def keyed(*items: Increment) -> Batch:
-    return Batch(keyed=list(items))
+def keyed(*items: Increment) -> Draft:
+    return Draft(keyed=list(items))
 
 
 def test_another_delta_under_an_id_is_refused_and_the_first_one_stays() -> None:
@@ -31,7 +31,7 @@ def test_a_refusal_does_not_advise_to_count_again_what_may_have_counted() -> Non
     """Another process may have accepted this one first: a retry of it under a new id would count twice."""
     known = KnownIds()
     known.accepted(keyed(Increment("a", 2, "x")), NOW)
-    known.accepted(Batch({"a": 2}, id="key", attempt="1"), NOW)
+    known.accepted(Draft({"a": 2}, id="key", attempt="1"), NOW)
     says = r"may be this one, if you sent it before.*If it is no retry, send it under"
     with pytest.raises(BodyError, match=says):
         known.check([Increment("a", 1, "x")], NOW)
@@ -60,7 +60,7 @@ def test_it_forgets_the_oldest_and_what_counts_again() -> None:
 
 def test_a_batch_is_the_same_in_any_order() -> None:
     known = KnownIds()
-    known.accepted(Batch({"a": 1, "b": -1}, id="key-1", attempt="1"), NOW)
+    known.accepted(Draft({"a": 1, "b": -1}, id="key-1", attempt="1"), NOW)
     known.check_whole("key-1", Batch({"b": -1, "a": 1}), NOW)
     for other in ({"a": 1, "b": -2}, {"a": 1}, {"a": 1, "b": -1, "c": 0}):
         with pytest.raises(BodyError) as raised:
@@ -81,9 +81,9 @@ def test_second_uses_are_marked_whatever_they_bring_and_for_as_long_as_an_id_cou
 def test_a_second_use_of_a_key_is_marked() -> None:
     known = KnownIds()
     for expected in (False, True, True):
-        draft = Batch({"a": 1}, id="key", attempt="1")
+        draft = Draft({"a": 1}, id="key", attempt="1")
         known.accepted(draft, NOW)
         assert draft.is_second is expected
-    other = Batch({"a": 1}, id="minted")
+    other = Draft({"a": 1}, id="minted")
     known.accepted(other, NOW)
     assert not other.is_second

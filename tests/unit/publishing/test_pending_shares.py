@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Draft
 from ingest.publishing.pending_shares import PendingShares
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
@@ -28,7 +28,7 @@ class Broker:
 def test_what_has_been_published_does_not_count_as_waiting() -> None:
     """A client may send far more than its share in a moment, if the ingest sums and publishes it in that moment."""
     clock = ManualClock()
-    shares = PendingShares(Broker(), list[Batch], clock.monotonic)
+    shares = PendingShares(Broker(), list[Draft], clock.monotonic)
     for _ in range(100):
         shares.judge("a", MOST // 10)
         clock.turn(0.001)

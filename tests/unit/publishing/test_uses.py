@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, Draft
 from ingest.publishing.coalescer import Coalescer
 from ingest.publishing.uses import Uses
 from shared.model.receipt_notes import Note
@@ -28,7 +28,7 @@ def test_the_places_are_those_of_its_own_increments(before: list[int], mine: int
     for number in after:
         coalescer.add_batch(of("other", number))
 
-    def seconds(draft: Batch, owner: str) -> list[int]:
+    def seconds(draft: Draft, owner: str) -> list[int]:
         return [place for place, item in enumerate(draft.keyed) if (item.id or "").startswith(owner)]
 
     everything = coalescer.take(1_000)
