@@ -28,7 +28,7 @@ help: ## list the targets
 up: install ## start everything in one process on http://127.0.0.1:8080 (ARGS='--port 9000')
 	@exec $(BIN)/countersink up $(ARGS)
 
-up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many processes (ARGS=--older for the older one)
+up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many processes
 	@exec $(BIN)/python -m deploy.emulators $(ARGS)
 
 install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with the countersink command (EXTRAS='google redis otel' for these, too)

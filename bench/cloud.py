@@ -9,15 +9,15 @@ from typing import Final
 
 from bench import load
 from bench.deployment import Deployment, deployed
-from bench.emulators import FIRESTORE, OLDER
+from bench.emulators import FIRESTORE
 from bench.figures import Figure, Row, compare
 from bench.load import Load
 from bench.plan import Plan
 from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
 
-EMULATORS: Final = {FIRESTORE: "Firestore emulator", OLDER: "older emulator"}
-SINGLES: Final = {FIRESTORE: 50.0, OLDER: 20.0}
-BATCHES: Final = {FIRESTORE: 2_000.0, OLDER: 500.0}
+STORE: Final = FIRESTORE
+SINGLES: Final = 50.0
+BATCHES: Final = 2_000.0
 INGESTS: Final = min(2, os.cpu_count() or 1)
 TRIAL: Final = 2.0
 STRETCH: Final = 2.5
@@ -50,15 +50,15 @@ WORKS: Final = {
 }
 
 
-def _row(plan: Plan, store: str, name: str) -> Row:
+def _row(plan: Plan, name: str) -> Row:
     work = WORKS[name]
-    targets = SINGLES if work.weight == 1 else BATCHES
-    row = Row(f"cloud-{store}-{name}", f"{EMULATORS[store]}: {work.what}", "applied/s")
-    row.target = targets[store] if work.counters == 1 else None
+    target = SINGLES if work.weight == 1 else BATCHES
+    row = Row(f"cloud-{STORE}-{name}", f"Firestore emulator: {work.what}", "applied/s")
+    row.target = target if work.counters == 1 else None
     number, shape = work.counters, work.shape(plan)
-    trials = plan.rivals.trials(store, number)
+    trials = plan.rivals.trials(STORE, number)
     rivals = []
-    with deployed(plan.emulators, store, INGESTS) as deployment:
+    with deployed(plan.emulators, STORE, INGESTS) as deployment:
         _measure(deployment, work, shape, 1.0, work.connections[0])
         tried = {some: _measure(deployment, work, shape, TRIAL, some)[1] for some in work.connections}
         connections = max(tried, key=lambda some: tried[some])
@@ -70,7 +70,7 @@ def _row(plan: Plan, store: str, name: str) -> Row:
             return rate
 
         def theirs() -> float:
-            rivals.append(plan.rivals.measure(store, number, plan.seconds))
+            rivals.append(plan.rivals.measure(STORE, number, plan.seconds))
             return rivals[-1].rate
 
         row.ours, row.reference, row.ratio = compare(plan.cloud_rounds, ours, theirs)
@@ -104,6 +104,4 @@ def _measure(deployment: Deployment, work: Work, shape: Shape, seconds: float, c
     return seen, more / (ended - begun)
 
 
-ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
-    f"cloud-{store}-{name}": partial(_row, store=store, name=name) for store in EMULATORS for name in WORKS
-}
+ROWS: Final[dict[str, Callable[[Plan], Row]]] = {f"cloud-{STORE}-{name}": partial(_row, name=name) for name in WORKS}

@@ -15,7 +15,7 @@ from uuid import uuid4
 import orjson
 
 from bench.contended import Scene
-from bench.emulators import FIRESTORE, OLDER, PROJECT
+from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Row
 from bench.limited import LimitedStore
 from bench.plan import Plan
@@ -32,7 +32,7 @@ COUNTS: Final = (1, 2, 5, 10, 20, 50)
 ENOUGH: Final = 0.9
 """Of the best fixed number's commits a second."""
 WRITERS: Final = 20
-WRITERS_ON_EMULATORS: Final = 8
+WRITERS_ON_EMULATOR: Final = 8
 DOCS: Final = Path(__file__).parents[1] / "docs"
 FILE: Final = Path(__file__).with_name("contention.json")
 PLOT: Final = DOCS / "contention.svg"
@@ -40,7 +40,6 @@ SIMULATED: Final = "simulated"
 TITLES: Final = {
     SIMULATED: "simulated: an entity takes a write a second",
     FIRESTORE: "Firestore emulator in Datastore mode",
-    OLDER: "older Datastore emulator",
 }
 
 
@@ -87,7 +86,7 @@ async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         stores = []
-        for _ in range(WRITERS_ON_EMULATORS):
+        for _ in range(WRITERS_ON_EMULATOR):
             store = DatastoreStore(DatastoreClient(PROJECT, "", clock, host), place, clock)
             stack.push_async_callback(store.close)
             stores.append(store)
@@ -174,5 +173,5 @@ def panel(title: str, more: dict[str, Any]) -> Panel:
 
 
 ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
-    f"contention-{ground}": partial(_row, ground=ground) for ground in (SIMULATED, FIRESTORE, OLDER)
+    f"contention-{ground}": partial(_row, ground=ground) for ground in (SIMULATED, FIRESTORE)
 }

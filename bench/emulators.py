@@ -16,14 +16,9 @@ from tests.emulators import keeper
 
 PROJECT: Final = "countersink-bench"
 FIRESTORE: Final = "firestore"
-OLDER: Final = "older"
 PUBSUB: Final = "pubsub"
 COMMANDS: Final = {
     FIRESTORE: ("emulators", "firestore", "start", "--database-mode=datastore-mode"),
-    OLDER: (
-        *("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}"),
-        "--use-firestore-in-datastore-mode",  # without it transactions are held to 25 entities
-    ),
     PUBSUB: ("beta", "emulators", "pubsub", "start"),
 }
 _LONGEST_START: Final = 60.0

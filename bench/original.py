@@ -16,7 +16,7 @@ from typing import Any, Final
 NUM_SHARDS: Final = 20
 CONFIG: Final = "GeneralCounterShardConfig"
 SHARD: Final = "GeneralCounterShard"
-CLIENTS: Final = ("ndb", "threads", "asyncio", "asyncio-begun-by-read")
+CLIENTS: Final = ("ndb", "threads", "asyncio")
 
 
 def shard_name(counter: str, index: int) -> str:
@@ -56,8 +56,8 @@ class Tally:
 
 
 def main(client: str, host: str, project: str) -> None:
-    module = importlib.import_module(f"bench.original_{client.partition('-')[0]}")
-    run: Callable[..., Tally] = module.runner(client, host, project)
+    module = importlib.import_module(f"bench.original_{client}")
+    run: Callable[..., Tally] = module.runner(host, project)
     print("{}", flush=True)
     for line in sys.stdin:
         begun = time.perf_counter()

@@ -18,21 +18,18 @@ _METHODS: Final = ("BeginTransaction", "Lookup", "Commit")
 _AGAIN: Final = {grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE}
 
 
-def runner(client: str, host: str, project: str) -> Callable[..., Tally]:
-    begun_by_read = client.endswith("begun-by-read")
-
+def runner(host: str, project: str) -> Callable[..., Tally]:
     def run(namespace: str, number: int, concurrency: int, seconds: float) -> Tally:
-        return uvloop.run(_Run(host, project, namespace, begun_by_read).all(number, concurrency, seconds))
+        return uvloop.run(_Run(host, project, namespace).all(number, concurrency, seconds))
 
     return run
 
 
 class _Run:
-    def __init__(self, host: str, project: str, namespace: str, begun_by_read: bool) -> None:
+    def __init__(self, host: str, project: str, namespace: str) -> None:
         self._host = host
         self._project = project
         self._namespace = namespace
-        self._begun_by_read = begun_by_read
         self._tally = Tally()
 
     async def all(self, number: int, concurrency: int, seconds: float) -> Tally:
@@ -52,10 +49,8 @@ class _Run:
             tally.latencies.append(time.perf_counter() - begun)
 
     async def _increment(self, counter: str, until: float) -> None:
-        if self._begun_by_read:
-            number, transaction = await self._number(counter), b""
-        else:  # the transaction does not depend on the config, so nobody need wait for it
-            number, transaction = await asyncio.gather(self._number(counter), self._begin())
+        # The transaction does not depend on the config, so nobody need wait for it.
+        number, transaction = await asyncio.gather(self._number(counter), self._begin())
         key = self._key(SHARD, shard_name(counter, random.randrange(number)))
         while True:
             try:
@@ -66,7 +61,7 @@ class _Run:
                 self._tally.aborted += 1
                 if time.perf_counter() > until:
                     return
-                transaction = b"" if self._begun_by_read else await self._begin()
+                transaction = await self._begin()
             else:
                 self._tally.committed += 1
                 return
@@ -74,16 +69,13 @@ class _Run:
     async def _add(self, key: Any, transaction: bytes) -> None:
         request = self._request("Lookup")
         request.keys.append(key)
-        if transaction:
-            request.read_options.transaction = transaction
-        else:
-            request.read_options.new_transaction.read_write.SetInParent()
+        request.read_options.transaction = transaction
         answer = await self._call("Lookup", request)
         self._tally.reads += 1
         count = answer.found[0].entity.properties["count"].integer_value if answer.found else 0
         commit = self._request("Commit")
         commit.mode = _TRANSACTIONAL
-        commit.transaction = transaction or answer.transaction
+        commit.transaction = transaction
         shard = commit.mutations.add().upsert
         shard.key.CopyFrom(key)
         shard.properties["count"].integer_value = count + 1

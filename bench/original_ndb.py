@@ -26,7 +26,7 @@ class GeneralCounterShard(ndb.Model):  # type: ignore[misc] # not typed
     count = ndb.IntegerProperty(default=0)
 
 
-def runner(_: str, host: str, project: str) -> Callable[..., Tally]:
+def runner(host: str, project: str) -> Callable[..., Tally]:
     os.environ["DATASTORE_EMULATOR_HOST"] = host
 
     def run(namespace: str, number: int, concurrency: int, seconds: float) -> Tally:

@@ -13,7 +13,7 @@ from bench.original import CONFIG, SHARD, Tally, counters, shard_name
 from bench.together import together
 
 
-def runner(_: str, host: str, project: str) -> Callable[..., Tally]:
+def runner(host: str, project: str) -> Callable[..., Tally]:
     os.environ["DATASTORE_EMULATOR_HOST"] = host
 
     def run(namespace: str, number: int, concurrency: int, seconds: float) -> Tally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from bench.emulators import OLDER, PROJECT, Emulators
+from bench.emulators import PROJECT, Emulators
 from bench.entities import Entities
 from bench.original import CLIENTS, counters
 
@@ -79,10 +79,9 @@ class Rivals:
     def trials(self, store: str, number: int) -> list[Result]:
         """Of every client at every concurrency that was worth it, the best first."""
         if (store, number) not in self._best:
-            clients = [*_clients(store)]
-            self._begin(store, clients)
+            self._begin(store, CLIENTS)
             self._run(store, 1_000, Way("asyncio", 1, 16), WARM_UP)
-            found = [result for client in clients for result in self._climb(store, number, client)]
+            found = [result for client in CLIENTS for result in self._climb(store, number, client)]
             for result in sorted(found, key=_rate)[-2:]:
                 few = {max(result.way.concurrency // PROCESSES, 1), result.way.concurrency}
                 ways = [Way(result.way.client, PROCESSES, concurrency) for concurrency in sorted(few)]
@@ -136,11 +135,6 @@ class Rivals:
             self._unheard.append(self._processes[key])
         while self._unheard:
             _hear(self._unheard.pop())
-
-
-def _clients(store: str) -> Iterator[str]:
-    """The Firestore emulator never lets go of the lock of a transaction that a read has begun."""
-    return (client for client in CLIENTS if store == OLDER or "begun" not in client)
 
 
 def _rate(result: Result) -> float:

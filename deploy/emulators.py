@@ -33,13 +33,9 @@ END: Final = 3.0
 PUBSUB: Final = ("beta", "emulators", "pubsub", "start", f"--project={PROJECT}")
 FIRESTORE: Final = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
 REDIS: Final = "redis-server"
-OLDER: Final = (
-    *("beta", "emulators", "datastore", "start", f"--project={PROJECT}"),
-    *("--no-store-on-disk", "--use-firestore-in-datastore-mode"),
-)
 INSTALL: Final = {
     "gcloud": "https://cloud.google.com/sdk/docs/install, then: gcloud components install beta pubsub-emulator"
-    " cloud-firestore-emulator cloud-datastore-emulator",
+    " cloud-firestore-emulator",
     "java": "a Java runtime, version 21 or later (on Debian: apt-get install default-jre-headless)",
 }
 
@@ -135,7 +131,6 @@ def give_up(why: str) -> NoReturn:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make up-emulators", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--older", action="store_true", help="the older Datastore emulator, which knows no transforms")
     parser.add_argument("--port", type=int, default=8080, metavar="P", help="of the ingest; 0: a free one [8080]")
     options = parser.parse_args()
     for tool, where in INSTALL.items():
@@ -151,10 +146,9 @@ def main() -> None:
 def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:
     folder = Path(all_.enter_context(tempfile.TemporaryDirectory(prefix="countersink-")))
     all_.callback(_quiet)
-    store = "older Datastore" if options.older else "Firestore"
-    print(f"starting the emulators of Pub/Sub and {store}", flush=True)
+    print("starting the emulators of Pub/Sub and Firestore", flush=True)
     pubsub = _kept(all_, Emulator("Pub-Sub", PUBSUB, folder))
-    datastore = _kept(all_, Emulator(store, OLDER if options.older else FIRESTORE, folder))
+    datastore = _kept(all_, Emulator("Firestore", FIRESTORE, folder))
     redis = _kept(all_, Redis(folder)) if shutil.which(REDIS) else None
     everything: list[Kept] = [pubsub, datastore]
     for emulator in (pubsub, datastore):

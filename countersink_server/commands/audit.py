@@ -23,13 +23,10 @@ T = TypeVar("T")
 AGREES: Final = "agrees"
 DIFFERS: Final = "DIFFERS"
 UNKNOWN: Final = "unknown"
-LOOKS: Final = 3
-"""Attempts at a store that has no consistent snapshots, as long as something differs."""
 PATIENCE: Final = 5.0
 """Seconds to wait until recent commits are acknowledged."""
 PAUSE: Final = 0.2
 _WIDEST: Final = 40
-_MEANWHILE: Final = "it may have been written meanwhile: look again at rest"
 _UNLESS: Final = (
     ", unless another program wrote to it before we did, or receipts were kept for less time then: was"
     " COUNTERSINK_RETENTION raised?"
@@ -76,13 +73,13 @@ async def _audit(options: argparse.Namespace) -> None:
 async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
     horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
-    ledger, exact = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
+    ledger = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
     try:
         await parts.check_files()
         count, show = _Count(), _AuditTable(options.json, all_=options.all or bool(options.names))
         missing = {*options.names}
         for line in ledger.lines():
-            verdict = judge(line, horizon, exact=exact)
+            verdict = judge(line, horizon)
             count.marks[verdict.mark] += 1
             show.line(line, verdict)
             missing.discard(line.counter)
@@ -106,23 +103,12 @@ async def _horizon(parts: "Parts", lives: Millis) -> float:
     return (await parts.store.now() - lives + HOUR) / 1_000
 
 
-async def look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis = 0) -> "tuple[Ledger, bool]":
-    """The store's data, and whether they are of one instant. The caller closes the ledger. `now`: the time by which
-    counts by time expire.
-    """
-    for _ in range(LOOKS - 1):
-        ledger, exact = await _look(store, names, horizon, now)
-        if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
-            return ledger, exact
-        ledger.close()
-    return await _look(store, names, horizon, now)
-
-
-async def _look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis) -> "tuple[Ledger, bool]":
+async def look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis = 0) -> "Ledger":
+    """The store's data, of one instant. The caller closes the ledger. `now`: when counts by time are judged."""
     from countersink_server.commands.audit_ledger import Ledger  # noqa: PLC0415 (who asks for help should not wait for it)
 
     async with store.audit_data() as data:
-        ledger = Ledger(names, int(horizon * 1_000_000) if data.exact else 0)
+        ledger = Ledger(names, int(horizon * 1_000_000))
         try:
             await _all(data.receipts(), ledger.take_receipts)
             await _all(data.configs(), ledger.take_configs)
@@ -132,7 +118,7 @@ async def _look(store: "Accounts", names: Sequence[str], horizon: float, now: Wa
         except BaseException:
             ledger.close()
             raise
-        return ledger, data.exact
+        return ledger
 
 
 async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
@@ -140,24 +126,20 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
         take(page)
 
 
-def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
+def judge(line: "Line", horizon: float) -> Verdict:
     """`horizon`: receipts of earlier writes (seconds since 1970) may have expired."""
-    verdict = _of_total(line, horizon, exact=exact)
+    verdict = _of_total(line, horizon)
     if not line.torn:
         return verdict
-    mark = DIFFERS if exact or verdict.mark == DIFFERS else UNKNOWN
-    torn = line.torn if exact else f"{line.torn}; {_MEANWHILE}"
-    return Verdict(mark, f"{verdict.said}; {torn}" if verdict.said else torn)
+    return Verdict(DIFFERS, f"{verdict.said}; {line.torn}" if verdict.said else line.torn)
 
 
-def _of_total(line: "Line", horizon: float, *, exact: bool) -> Verdict:
+def _of_total(line: "Line", horizon: float) -> Verdict:
     both = f"shards hold {line.held}, receipts say {line.said}"
     if line.flaw:
         return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
     if line.held == line.said and not line.unread:
         return Verdict(AGREES, "")
-    if not exact:
-        return Verdict(UNKNOWN, f"{both}; {_MEANWHILE}")
     if line.unread:
         said = f"{line.unread} of it in shards that readers do not look at: raise its number of shards"
         return Verdict(DIFFERS, said if line.held == line.said else f"{said}; {both}")

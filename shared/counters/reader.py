@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, exists, holds, ids_of, keys_of, pending, pending_since
+from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -163,14 +163,11 @@ class Reader:
         """The reading with `more` pending; None if the base does not fit the view."""
         if more is None:
             return None
-        dead = base.total.dead
         reading = Reading(
             name=name,
             applied=base.total.value,
             pending=more,
-            exact=(
-                view.exact and not base.total.flaw and (base.exact or not (holds(view) or dead)) and not doubtful(base)
-            ),
+            exact=view.exact and not base.total.flaw and not doubtful(base),
             as_of=base.as_of,
             shards=base.total.shards,
             exists=exists(base, view, more),
@@ -255,7 +252,6 @@ class Reader:
                         asked=its,
                         settled=its.intersection(settled),
                         born=born,
-                        exact=snapshot.exact,
                         epoch=view.epoch,
                         viewed=viewed,
                     )

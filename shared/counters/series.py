@@ -193,7 +193,7 @@ class SeriesReader:
                 points[when] = points.get(when, 0) + delta
             # A dead letter may wait for ever, so it counts when it is replayed.
             waits = waits or (counts_as < over and delta != 0 and entry.key not in dead)
-        agrees = view.exact and (snapshot.exact or not each) and not doubtful(base) and not ahead
+        agrees = view.exact and not doubtful(base) and not ahead
         whole = agrees and since <= begin
         kept = {when: points[when] for when in sorted(points) if points[when]}
         series = Series(

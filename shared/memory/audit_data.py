@@ -15,8 +15,6 @@ T = TypeVar("T")
 class MemoryAuditData:
     """The data: copies of the state at one instant."""
 
-    exact = True
-
     def __init__(
         self,
         receipts: Sequence[StoredReceipt],

@@ -261,8 +261,6 @@ class MemoryStore:
 class MemorySnapshot:
     """A snapshot: references to the state at one instant."""
 
-    exact = True
-
     def __init__(
         self,
         time: Instant,

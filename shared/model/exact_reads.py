@@ -27,8 +27,6 @@ class Base(NamedTuple):
     """Those that it found settled. `total` includes them, and the dead ones too."""
     born: Monotonic
     """When it was read."""
-    exact: bool = True
-    """Whether it is of one instant. If not, it is right only when nothing is pending."""
     epoch: str = ""
     viewed: int = 0
     """A number that grows with each view of the overlay. A view older than the base's may hold an entry that has since
@@ -98,11 +96,6 @@ def exists(base: Base, view: View, more: int) -> bool:
     there = total.shards > 0 or any(entry.changes() for entry in total.dead)
     there = there or any(counts(base, entry) for entry in view.entries)
     return there and not (total.guard.deleted and total.value + more == 0)
-
-
-def holds(view: View) -> bool:
-    """Whether it holds anything but marks (`Overlay.mark`)."""
-    return any(entry.confirmed or entry.delta or entry.keyed for entry in view.entries)
 
 
 def doubtful(base: Base) -> bool:

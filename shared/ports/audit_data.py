@@ -68,9 +68,6 @@ class BucketShard(NamedTuple):
 class AuditData(Protocol):
     """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
-    exact: bool
-    """Whether all pages show one instant. If not, they may show parts of concurrent writes."""
-
     def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         """All receipts, in the order of their keys."""
         ...

@@ -18,8 +18,6 @@ class Snapshot(Protocol):
     """The same instant, for people."""
     now: StoreMillis
     """The same instant as `StoreClock.now` tells it, or later."""
-    exact: bool
-    """Whether it is of exactly that instant. If not, it may hold later writes, and readings are exact only at rest."""
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

@@ -39,8 +39,6 @@ _CARRY: Final = (
 class SqliteAuditData:
     """What one read transaction sees. In WAL mode it sees one instant, however long it takes."""
 
-    exact = True
-
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 

@@ -28,8 +28,6 @@ _NO_GUARD: Final = Guard()
 class SqliteSnapshot:
     """A read transaction. In WAL mode it sees one instant."""
 
-    exact = True
-
     def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
         self.db = db
         self.time = time

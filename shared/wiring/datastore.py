@@ -1,7 +1,8 @@
 """Opens the store in Datastore, and what is kept beside it."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,8 @@ class Stored(NamedTuple):
     close: Callable[[], Awaitable[None]]
     clock: Clock
     """The store's time, as far as it is known."""
+    obstacles: Callable[[], Awaitable[Sequence[str]]]
+    """See `Parts.obstacles`."""
 
 
 def store_of(settings: Settings, clock: Clock) -> Stored:
@@ -42,15 +45,15 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
+        from shared.google.datastore.setup import obstacles  # noqa: PLC0415
         from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
         from shared.google.datastore.time import millis  # noqa: PLC0415
     client = DatastoreClient(place.project, place.database, clock, emulator())
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
-    return Stored(
-        store, DatastoreJobs(client, place, store, most_exports=settings.max_exports), book, client.close, told
-    )
+    jobs = DatastoreJobs(client, place, store, most_exports=settings.max_exports)
+    return Stored(store, jobs, book, client.close, told, partial(obstacles, store))
 
 
 def emulator() -> str:

@@ -186,6 +186,10 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     if of_fleet is not None:
         begins.append(of_fleet.open)
         ends.append(of_fleet.close)
+
+    async def look(flushes: bool) -> Sequence[str]:
+        return [*await obstacles(client, place, settings.retention, flushes), *await stored.obstacles()]
+
     return Parts(
         publisher=KeptPublisher(
             client, place.topic, place.subscription, patience=SPOOL_PATIENCE if spool and spool.keeps else PATIENCE
@@ -198,7 +202,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         ages=True,
         metered=True,
         where=f"{settings.broker} and {settings.store}",
-        obstacles=partial(obstacles, client, place, settings.retention),
+        obstacles=look,
         letters=lambda: with_spooled(
             settings, place.topic, PubsubDeadLetters(client, place, lease=settings.lease, clock=clock)
         ),

@@ -1,4 +1,4 @@
-"""Both Datastore emulators: started once per test run, shared by its workers; each test has a namespace of its own."""
+"""The Datastore emulators: started once per test run, shared by its workers; each test has a namespace of its own."""
 
 import fcntl
 import os
@@ -27,11 +27,7 @@ PROJECT = "countersink-test"
 LONGEST_START = 60.0
 TRIES = 3
 FIRESTORE = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
-# Without the last flag transactions are held to 25 entities, and queries may miss what was just written.
-OLDER = (
-    *("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}"),
-    "--use-firestore-in-datastore-mode",
-)
+OLDER = ("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}")
 
 
 @contextmanager
@@ -102,7 +98,7 @@ def firestore_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def older_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The older Datastore emulator."""
+    """The older Datastore emulator, which the product refuses."""
     with shared_emulator(_base(tmp_path_factory), "datastore", OLDER) as host:
         yield host
 
@@ -124,24 +120,13 @@ class Datastore:
 
     async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
         store = DatastoreStore(client or self.client(), self.place, self.clock)
-        await store.abilities()
+        await store.server()
         return store
 
 
-async def _datastore(host: str) -> AsyncIterator[Datastore]:
-    datastore = Datastore(host)
-    yield datastore
-    for client in datastore.clients:
+@pytest.fixture
+async def datastore(firestore_host: str) -> AsyncIterator[Datastore]:
+    one = Datastore(firestore_host)
+    yield one
+    for client in one.clients:
         await client.close()
-
-
-@pytest.fixture
-async def firestore(firestore_host: str) -> AsyncIterator[Datastore]:
-    async for datastore in _datastore(firestore_host):
-        yield datastore
-
-
-@pytest.fixture
-async def older(older_host: str) -> AsyncIterator[Datastore]:
-    async for datastore in _datastore(older_host):
-        yield datastore

@@ -38,8 +38,8 @@ async def metric(running: Running, name: str, label: str = "") -> float:
     return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name and label in line[0])
 
 
-def settings_of(firestore: Datastore, pubsub: Pubsub) -> dict[str, str]:
-    place, store = pubsub.place, firestore.place
+def settings_of(datastore: Datastore, pubsub: Pubsub) -> dict[str, str]:
+    place, store = pubsub.place, datastore.place
     topic, subscription = place.topic.split("/"), place.subscription.split("/")
     return {
         "COUNTERSINK_BROKER": f"pubsub://{topic[1]}/{topic[-1]}?subscription={subscription[-1]}",
@@ -47,13 +47,13 @@ def settings_of(firestore: Datastore, pubsub: Pubsub) -> dict[str, str]:
         "COUNTERSINK_SPOOL": "off",
         "COUNTERSINK_FLUSH_INTERVAL": "0.1",
         "PUBSUB_EMULATOR_HOST": pubsub.host,
-        "DATASTORE_EMULATOR_HOST": firestore.host,
+        "DATASTORE_EMULATOR_HOST": datastore.host,
     }
 
 
 @pytest.fixture
-async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
-    async with processes(tmp_path, tmp_path / "log", **settings_of(firestore, pubsub)) as all_of_them:
+async def started(datastore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path, tmp_path / "log", **settings_of(datastore, pubsub)) as all_of_them:
         yield all_of_them
 
 
@@ -70,10 +70,10 @@ async def world(
         with monkeypatch.context() as patched:
             for name, value in time.environment.items():
                 patched.setenv(name, value)
-            firestore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
+            datastore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
             pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
         await provision(pubsub.client(), pubsub.place, lease=60, retention=keeps)
-        settings = settings_of(firestore, pubsub) | time.environment
+        settings = settings_of(datastore, pubsub) | time.environment
         async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
             yield time, all_of_them
         await pubsub.close()
@@ -104,11 +104,11 @@ async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healt
 
 
 async def test_flushers_with_different_settings_go_by_the_smaller_promise(
-    started: Processes, firestore: Datastore
+    started: Processes, datastore: Datastore
 ) -> None:
     """And receipts live by the greater."""
     ingest = await started.start("ingest", "--port", "0")
-    store = await firestore.store()
+    store = await datastore.store()
     async with AsyncClient(ingest.url) as client:
         for retention in ("604800", "2592000"):
             flusher = await started.start("flusher", COUNTERSINK_RETENTION=retention)

@@ -1,7 +1,6 @@
-"""The store in Datastore: held to the contracts on both emulators, each with its own way of adding."""
+"""The store in Datastore, held to the contracts."""
 
 import asyncio
-import logging
 
 import pytest
 
@@ -52,8 +51,8 @@ class TestBlind(
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
     @pytest.fixture
-    async def store(self, firestore: Datastore) -> DatastoreStore:
-        return await firestore.store()
+    async def store(self, datastore: Datastore) -> DatastoreStore:
+        return await datastore.store()
 
 
 class TestBlindOfTwoProcesses(
@@ -63,83 +62,8 @@ class TestBlindOfTwoProcesses(
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
     @pytest.fixture
-    async def store(self, firestore: Datastore) -> DatastoreStore:
-        return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
-
-
-class TestVersioned(
-    StoreContract,
-    AppliedContract,
-    SnapshotContract,
-    ByTimeContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-):
-    """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
-
-    @pytest.fixture
-    async def store(self, older: Datastore) -> DatastoreStore:
-        return await older.store()
-
-    async def test_a_snapshot_stays_at_its_instant(self, store: DatastoreStore) -> None:  # type: ignore[override]
-        """It does not, and says so."""
-        await store.apply(commit(("a", 1), keys=("k1",)))
-        async with store.snapshot() as snapshot:
-            assert not snapshot.exact
-            time = await store.apply(commit(ShardAdd("a", 1, 1, 2), ("b", 1), keys=("k2",)))
-            totals, applied = await snapshot.read(["a", "b"], ["k1", "k2"])
-            assert (totals["a"].value, totals["a"].shards, totals["b"].value) == (2, 2, 1)
-            assert set(applied) == {"k1", "k2"}
-            assert snapshot.time < time
-
-    async def test_a_snapshot_has_exactly_what_was_applied_by_its_time(self, store: DatastoreStore) -> None:  # type: ignore[override]
-        """It has all of that, and perhaps more. So a floor still voids what lacks something."""
-        times: dict[str, int] = {}
-        snapshots: list[tuple[int, set[str]]] = []
-        looks: list[tuple[int, set[str]]] = []
-        keys = [f"timed{number}" for number in range(60)]
-
-        async def write(some: list[str]) -> None:
-            for key in some:
-                times[key] = await store.apply(commit(("a", 1), keys=(key,)))
-
-        async def read() -> None:
-            while len(times) < len(keys):
-                async with store.snapshot() as snapshot:
-                    totals, applied = await snapshot.read(["a"], keys)
-                assert totals["a"].value == len(applied)
-                snapshots.append((snapshot.time, set(applied)))
-                look = await store.receipts(keys)
-                looks.append((look.time, set(look.found)))
-
-        await asyncio.gather(*(write(keys[begin::4]) for begin in range(4)), read(), read())
-        for time, applied in snapshots:
-            assert applied >= {key for key in keys if times[key] <= time}
-        for time, found in looks:
-            assert found <= {key for key in keys if times[key] <= time}
-
-    async def test_snapshots_do_not_disturb_each_other(self, store: DatastoreStore) -> None:  # type: ignore[override]
-        for expected in range(3):
-            async with store.snapshot() as outer:
-                await store.apply(commit(("a", 1)))
-                async with store.snapshot() as inner:
-                    totals, _ = await inner.read(["a"], ())
-                    assert totals["a"].value == expected + 1
-                totals, _ = await outer.read(["a"], ())
-                assert totals["a"].value == expected + 1
-                assert outer.time < inner.time
-
-
-class TestVersionedOfTwoProcesses(
-    StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract, DeadContract
-):
-    @pytest.fixture
-    async def store(self, older: Datastore) -> DatastoreStore:
-        return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn
+    async def store(self, datastore: Datastore) -> DatastoreStore:
+        return InTurn(await datastore.store(), await datastore.store())  # type: ignore[return-value] # it is, in turn
 
 
 async def delete(datastore: Datastore, *keys: object) -> None:
@@ -151,76 +75,66 @@ async def delete(datastore: Datastore, *keys: object) -> None:
     await client.commit(request)
 
 
-async def test_the_probe_tells_them_apart_and_leaves_nothing(
-    firestore: Datastore, older: Datastore, caplog: pytest.LogCaptureFixture
-) -> None:
-    for datastore, can, word in ((firestore, True, "blindly"), (older, False, "writing back")):
-        with caplog.at_level(logging.INFO):
-            store = await datastore.store()
-        assert await store.abilities() == (can, can)
-        assert word in caplog.messages[-1]
-        assert await store.sweep(StoreMillis(LATER * 2), 10) == 0
+async def test_the_probe_leaves_nothing(datastore: Datastore) -> None:
+    store = await datastore.store()
+    assert await store.sweep(StoreMillis(LATER * 2), 10) == 0
 
 
-async def test_a_shard_that_was_deleted_is_made_anew_with_its_config(firestore: Datastore) -> None:
-    store, place = await firestore.store(), firestore.place
+async def test_a_shard_that_was_deleted_is_made_anew_with_its_config(datastore: Datastore) -> None:
+    store, place = await datastore.store(), datastore.place
     for counter in ("a", "b"):
         await store.apply(commit(ShardAdd(counter, 3, 5, 4)))
-    await delete(firestore, place.shard("a", 3), place.config("a"))
+    await delete(datastore, place.shard("a", 3), place.config("a"))
     assert await total(store, "a") == 0
     await store.apply(commit(ShardAdd("a", 3, 7, 4), ShardAdd("b", 3, 7, 4)))
     assert await store.shards(["a", "b"]) == {"a": 4, "b": 4}
     assert (await total(store, "a"), await total(store, "b")) == (7, 12)
 
 
-async def test_shards_that_others_make_are_read_by_those_who_know_of_fewer(
-    firestore: Datastore, older: Datastore
-) -> None:
-    for datastore in (firestore, older):
-        here, there = await datastore.store(), await datastore.store()
-        await here.apply(commit(("a", 1)))
-        assert await total(here, "a") == 1
-        await there.apply(commit(ShardAdd("a", 30, 10, 31)))
-        time = await there.apply(commit(ShardAdd("a", 7, 100, 8)))
-        async with here.snapshot() as snapshot:
-            assert snapshot.time >= time
-            totals, _ = await snapshot.read(["a"], ())
-        assert (totals["a"].value, totals["a"].shards) == (111, 31)
+async def test_shards_that_others_make_are_read_by_those_who_know_of_fewer(datastore: Datastore) -> None:
+    here, there = await datastore.store(), await datastore.store()
+    await here.apply(commit(("a", 1)))
+    assert await total(here, "a") == 1
+    await there.apply(commit(ShardAdd("a", 30, 10, 31)))
+    time = await there.apply(commit(ShardAdd("a", 7, 100, 8)))
+    async with here.snapshot() as snapshot:
+        assert snapshot.time >= time
+        totals, _ = await snapshot.read(["a"], ())
+    assert (totals["a"].value, totals["a"].shards) == (111, 31)
 
 
-async def test_a_shard_whose_config_is_gone_is_made_readable_again(firestore: Datastore) -> None:
-    store, place = await firestore.store(), firestore.place
+async def test_a_shard_whose_config_is_gone_is_made_readable_again(datastore: Datastore) -> None:
+    store, place = await datastore.store(), datastore.place
     await store.apply(commit(ShardAdd("a", 2, 5, 3)))
-    await delete(firestore, place.config("a"))
-    another = await firestore.store()
+    await delete(datastore, place.config("a"))
+    another = await datastore.store()
     await another.apply(commit(ShardAdd("a", 2, 1, 3)))
     assert await another.shards(["a"]) == {"a": 3}
     assert await total(another, "a") == 6
 
 
-async def test_many_at_once_from_two_processes_on_one_shard(firestore: Datastore, older: Datastore) -> None:
-    for datastore in (firestore, older):
-        stores = [await datastore.store(), await datastore.store()]
+async def test_many_at_once_from_two_processes_on_one_shard(datastore: Datastore) -> None:
+    stores = [await datastore.store(), await datastore.store()]
 
-        async def insist(store: DatastoreStore, one: Commit) -> None:
-            """As a flusher does: the same ids again until the receipts tell."""
-            while True:
-                try:
-                    await store.apply(one)
-                except AlreadyAppliedError:
-                    return
-                except TransientError:
-                    continue
+    async def insist(store: DatastoreStore, one: Commit) -> None:
+        """As a flusher does: the same ids again until the receipts tell."""
+        while True:
+            try:
+                await store.apply(one)
+            except AlreadyAppliedError:
+                return
+            except TransientError:
+                continue
 
-        commits = [commit(("hot", number), keys=(f"hot-{number}",)) for number in range(100)]
-        async with asyncio.timeout(60):
-            await asyncio.gather(*(insist(stores[number % 2], one) for number, one in enumerate(commits)))
-        assert await total(stores[0], "hot") == sum(range(100))
+    commits = [commit(("hot", number), keys=(f"hot-{number}",)) for number in range(100)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(insist(stores[number % 2], one) for number, one in enumerate(commits)))
+    assert await total(stores[0], "hot") == sum(range(100))
 
 
-async def test_a_shard_that_others_fill_never_leaves_int64(firestore: Datastore) -> None:
+async def test_a_shard_that_others_fill_never_leaves_int64(datastore: Datastore) -> None:
     """What is remembered may be old. Small sums may be added on it, big ones never."""
-    here, there = await firestore.store(), await firestore.store()
+    here, there = await datastore.store(), await datastore.store()
     await here.apply(commit(("a", 1)))
     for _ in range(2):
         await there.apply(commit(("a", MAX_SUM)))
@@ -228,31 +142,30 @@ async def test_a_shard_that_others_fill_never_leaves_int64(firestore: Datastore)
         await here.apply(commit(("a", MAX_SUM)))
     with pytest.raises(ShardFullError):
         await there.apply(commit(("a", 1)))
-    another = await firestore.store()
+    another = await datastore.store()
     with pytest.raises(ShardFullError):
         await another.apply(commit(("a", 1)))
     assert await total(here, "a") == 2 * MAX_SUM + 1 > SHARD_FULL
 
 
-async def test_big_sums_at_once_on_one_shard_all_count(firestore: Datastore) -> None:
-    store = await firestore.store()
+async def test_big_sums_at_once_on_one_shard_all_count(datastore: Datastore) -> None:
+    store = await datastore.store()
     await asyncio.gather(*(store.apply(commit(("a", 2**50 + number))) for number in range(8)))
     assert await total(store, "a") == 8 * 2**50 + sum(range(8))
 
 
-async def test_what_else_an_entity_has_is_kept(firestore: Datastore, older: Datastore) -> None:
-    for datastore in (firestore, older):
-        store, client = await datastore.store(), datastore.client()
-        request = client.commit_request()
-        upsert = request.mutations.add().upsert
-        upsert.key.CopyFrom(datastore.place.shard("a", 0))
-        upsert.properties[COUNT].integer_value = 40
-        upsert.properties["theirs"].string_value = "kept"
-        await client.commit(request)
-        await store.apply(commit(("a", 2)))
-        (found,) = (await client.look_up([datastore.place.shard("a", 0)])).entities
-        assert integer(found.entity, COUNT) == 42
-        assert found.entity.properties["theirs"].string_value == "kept"
+async def test_what_else_an_entity_has_is_kept(datastore: Datastore) -> None:
+    store, client = await datastore.store(), datastore.client()
+    request = client.commit_request()
+    upsert = request.mutations.add().upsert
+    upsert.key.CopyFrom(datastore.place.shard("a", 0))
+    upsert.properties[COUNT].integer_value = 40
+    upsert.properties["theirs"].string_value = "kept"
+    await client.commit(request)
+    await store.apply(commit(("a", 2)))
+    (found,) = (await client.look_up([datastore.place.shard("a", 0)])).entities
+    assert integer(found.entity, COUNT) == 42
+    assert found.entity.properties["theirs"].string_value == "kept"
 
 
 async def put_numbered_config(datastore: Datastore, number: int) -> None:
@@ -265,47 +178,36 @@ async def put_numbered_config(datastore: Datastore, number: int) -> None:
     await client.commit(request)
 
 
-class TestNumbersForNames:
-    """They are no counters. A list that showed them, without a name, would never go on from there."""
-
-    async def test_on_the_firestore_emulator(self, firestore: Datastore) -> None:
-        await self.hold(firestore)
-
-    async def test_on_the_older_emulator(self, older: Datastore) -> None:
-        await self.hold(older)
-
-    async def hold(self, datastore: Datastore) -> None:
-        store = await datastore.store()
-        await store.raise_shards("a", 1)
-        for number in (5, 6):
-            await put_numbered_config(datastore, number)
-        assert [*await store.names("", "", 2)] == ["a"]
-        assert [*await store.names("", "", 2, "b")] == ["a"]
+async def test_numbers_for_names_are_no_counters(datastore: Datastore) -> None:
+    """A list that showed them, without a name, would never go on from there."""
+    store = await datastore.store()
+    await store.raise_shards("a", 1)
+    for number in (5, 6):
+        await put_numbered_config(datastore, number)
+    assert [*await store.names("", "", 2)] == ["a"]
+    assert [*await store.names("", "", 2, "b")] == ["a"]
 
 
-async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(
-    firestore: Datastore, older: Datastore
-) -> None:
-    for datastore in (firestore, older):
-        store = await datastore.store()
-        with pytest.raises(RefusedError) as refused:
-            await store.apply(commit(("a", 1), keys=("__reserved__",)))
-        assert refused.value.__cause__ is not None
-        with pytest.raises(RefusedError, match="bytes"):
-            await store.apply(Commit(tuple(Receipt(f"{number:0>1000}", LATER) for number in range(5_000)), ()))
-        assert await total(store, "a") == 0
-    nobody = firestore.client("127.0.0.1:1")
+async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(datastore: Datastore) -> None:
+    store = await datastore.store()
+    with pytest.raises(RefusedError) as refused:
+        await store.apply(commit(("a", 1), keys=("__reserved__",)))
+    assert refused.value.__cause__ is not None
+    with pytest.raises(RefusedError, match="bytes"):
+        await store.apply(Commit(tuple(Receipt(f"{number:0>1000}", LATER) for number in range(5_000)), ()))
+    assert await total(store, "a") == 0
+    nobody = datastore.client("127.0.0.1:1")
     with pytest.raises(TransientError) as transient:
-        await DatastoreStore(nobody, DatastorePlace(PROJECT), firestore.clock).abilities()
+        await DatastoreStore(nobody, DatastorePlace(PROJECT), datastore.clock).server()
     assert transient.value.__cause__ is not None
 
 
-async def test_an_instant_that_has_not_come_yet_is_waited_for(firestore: Datastore) -> None:
+async def test_an_instant_that_has_not_come_yet_is_waited_for(datastore: Datastore) -> None:
     """A server whose clock was put back, or a bound that is too high."""
-    store, client = await firestore.store(), firestore.clients[0]
+    store, client = await datastore.store(), datastore.clients[0]
     await store.apply(commit(("a", 1)))
-    now = client.time.bound(firestore.clock.monotonic())
-    found = await client.look_up([firestore.place.shard("a", 0)], read_time=Instant(now + 300_000))
+    now = client.time.bound(datastore.clock.monotonic())
+    found = await client.look_up([datastore.place.shard("a", 0)], read_time=Instant(now + 300_000))
     assert integer(found.entities[0].entity, COUNT) == 1
     with pytest.raises(TransientError, match="future"):
-        await client.look_up([firestore.place.shard("a", 0)], read_time=Instant(now + 60_000_000))
+        await client.look_up([datastore.place.shard("a", 0)], read_time=Instant(now + 60_000_000))

@@ -3,8 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-import pytest
-
 from flusher.flush.plan import MOST_IN_COMMIT
 from shared.google.datastore import followed_rules
 from shared.google.datastore.client import LAG_EMULATED
@@ -26,9 +24,7 @@ async def shown() -> None:
     await asyncio.sleep(2 * LAG_EMULATED)
 
 
-class ByTimeOnDatastore:
-    """Inherit it and say what `datastore` is."""
-
+class TestByTime:
     async def test_no_counter_reads_the_buckets_of_another(self, datastore: Datastore) -> None:
         store = await datastore.store()
         for number, name in enumerate(NAMES):
@@ -139,15 +135,3 @@ class ByTimeOnDatastore:
         await asyncio.gather(*(store.close_periods(number * HOUR) for number, store in enumerate(stores)))
         await shown()
         assert (await read(stores[0])).closed == 3 * HOUR
-
-
-class TestOnFirestore(ByTimeOnDatastore):
-    @pytest.fixture
-    def datastore(self, firestore: Datastore) -> Datastore:
-        return firestore
-
-
-class TestOnOlder(ByTimeOnDatastore):
-    @pytest.fixture
-    def datastore(self, older: Datastore) -> Datastore:
-        return older

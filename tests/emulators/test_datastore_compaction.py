@@ -27,13 +27,6 @@ from tests.emulators.datastore_fixtures import Datastore
 SHARDS = 6
 
 
-@pytest.fixture(params=["firestore", "older"])
-def datastore(request: pytest.FixtureRequest) -> Datastore:
-    """Each of the emulators."""
-    one: Datastore = request.getfixturevalue(request.param)
-    return one
-
-
 async def count(store: DatastoreStore, book: ShardBook, key: str, delta: int) -> None:
     """As a flusher does, until its receipt is there."""
     (note,) = receipt_notes.written([""], key, Tally(applied=1), {"a": delta})
@@ -86,12 +79,11 @@ async def test_increments_and_compactions_at_once_are_all_accounted_for(datastor
     await asyncio.gather(*others)
     assert compacted
     assert await Compactor(stores[0], datastore.clock, DAY).compact("a", 1) == 1
-    said = await look(stores[0], ["a"], 0)
-    with contextlib.closing(said[0]) as ledger:
+    with contextlib.closing(await look(stores[0], ["a"], 0)) as ledger:
         (line,) = ledger.lines()
         assert (line.held, line.unread) == (line.said, 0)
         assert line.held == await total(stores[0], "a")
-        assert judge(line, 0, exact=said[1]).mark in {AGREES, UNKNOWN}
+        assert judge(line, 0).mark in {AGREES, UNKNOWN}
         assert ledger.receipts > 90
 
 
@@ -149,8 +141,8 @@ async def test_more_shards_than_one_commit_takes_go_in_several(datastore: Datast
     assert await total(store, "a") == 6
 
 
-async def test_the_last_write_of_a_shard_has_an_age_whoever_wrote(firestore: Datastore, older: Datastore) -> None:
-    store, other = await firestore.store(), await firestore.store()
+async def test_the_last_write_of_a_shard_has_an_age_whoever_wrote(datastore: Datastore) -> None:
+    store, other = await datastore.store(), await datastore.store()
     await spread(store, 1, 2)
     while (await store.ages([("a", 0)]))["a", 0] < 0.3:
         await asyncio.sleep(0.02)
@@ -158,6 +150,3 @@ async def test_the_last_write_of_a_shard_has_an_age_whoever_wrote(firestore: Dat
     ages = await store.ages([("a", 0), ("a", 1), ("a", 2)])
     assert ages.keys() == {("a", 0), ("a", 1)}
     assert -0.1 < ages["a", 1] <= ages["a", 0] - 0.3 < 30
-    store = await older.store()
-    await spread(store, 1, 2)
-    assert await store.ages([("a", 0)]) == {}

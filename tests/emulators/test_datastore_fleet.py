@@ -1,4 +1,4 @@
-"""The fleet in Datastore, held to the contract on both emulators."""
+"""The fleet in Datastore, held to the contract."""
 
 import pytest
 
@@ -15,11 +15,5 @@ async def shared_on(datastore: Datastore) -> Shared:
 
 class TestFirestore(FleetContract):
     @pytest.fixture
-    async def shared(self, firestore: Datastore) -> Shared:
-        return await shared_on(firestore)
-
-
-class TestOlder(FleetContract):
-    @pytest.fixture
-    async def shared(self, older: Datastore) -> Shared:
-        return await shared_on(older)
+    async def shared(self, datastore: Datastore) -> Shared:
+        return await shared_on(datastore)

@@ -15,13 +15,6 @@ from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.proxy import Proxy, proxy
 
 
-@pytest.fixture(params=["firestore", "older"])
-def datastore(request: pytest.FixtureRequest) -> Datastore:
-    """Each of the emulators."""
-    one: Datastore = request.getfixturevalue(request.param)
-    return one
-
-
 async def lose_the_answer(
     store: DatastoreStore, client: DatastoreClient, wire: Proxy, same: Commit, direct: DatastoreStore
 ) -> asyncio.Future[Instant]:

@@ -15,13 +15,6 @@ from tests.emulators.datastore_fixtures import Datastore
 TIMES = 15
 
 
-@pytest.fixture(params=["firestore", "older"])
-def datastore(request: pytest.FixtureRequest) -> Datastore:
-    """Each of the emulators."""
-    one: Datastore = request.getfixturevalue(request.param)
-    return one
-
-
 @pytest.fixture
 def application(datastore: Datastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     with application_on(datastore, monkeypatch) as run:

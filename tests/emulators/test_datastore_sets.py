@@ -74,11 +74,11 @@ class Crowd:
         async with store.snapshot() as snapshot:
             left = (await snapshot.read(["a"], ()))[0]["a"].value
         assert sum(change.before - change.after for change in self.changes) + left == self.counted
-        ledger, exact = await look(store, ["a"], 0)
+        ledger = await look(store, ["a"], 0)
         with contextlib.closing(ledger):
             (line,) = ledger.lines()
             assert (line.held, line.said, line.unread) == (left, left, 0)
-            assert judge(line, 0, exact=exact).mark in {AGREES, UNKNOWN}
+            assert judge(line, 0).mark in {AGREES, UNKNOWN}
 
 
 def wishes(name: str, number: int) -> list[ChangeRequest]:
@@ -86,10 +86,10 @@ def wishes(name: str, number: int) -> list[ChangeRequest]:
     return [ChangeRequest(kind, 1_000 * (kind == SET), f"{name}-{at}") for at, kind in enumerate(kinds[:number])]
 
 
-async def test_sets_increments_and_removals_at_once_are_all_accounted_for(firestore: Datastore) -> None:
-    crowd = Crowd(firestore)
+async def test_sets_increments_and_removals_at_once_are_all_accounted_for(datastore: Datastore) -> None:
+    crowd = Crowd(datastore)
     setters = [await crowd.setter() for _ in range(2)]
-    stores = [await firestore.store() for _ in range(3)]
+    stores = [await datastore.store() for _ in range(3)]
     done = asyncio.Event()
 
     async def remove() -> None:
@@ -105,16 +105,4 @@ async def test_sets_increments_and_removals_at_once_are_all_accounted_for(firest
         )
         done.set()
         await removing
-    await crowd.check()
-
-
-async def test_the_older_emulator_sets_while_nothing_is_pending(older: Datastore) -> None:
-    crowd = Crowd(older)
-    setters = [await crowd.setter() for _ in range(2)]
-    store = await older.store()
-    await crowd.count(store, "before", [5, 6])
-    async with asyncio.timeout(60):
-        await asyncio.gather(*(crowd.change(setters[number], wishes(f"w{number}", 3)) for number in range(2)))
-    await store.remove("a")
-    await crowd.count(store, "after", [7])
     await crowd.check()

@@ -27,15 +27,15 @@ class Ahead(SystemClock):
         return WallSeconds(time.time() + 9 * DAY / 1_000)
 
 
-async def test_the_time_is_the_servers_whatever_the_wall_clock_says(firestore: Datastore) -> None:
-    firestore.clock = Ahead()
-    store = await firestore.store()
+async def test_the_time_is_the_servers_whatever_the_wall_clock_says(datastore: Datastore) -> None:
+    datastore.clock = Ahead()
+    store = await datastore.store()
     assert abs(await store.now() / 1_000 - time.time()) < 60
     assert metrics.CLOCK_AHEAD.get() > 8 * DAY / 1_000
 
 
-async def test_a_commit_that_may_come_too_late_is_refused(firestore: Datastore) -> None:
-    store = await firestore.store()
+async def test_a_commit_that_may_come_too_late_is_refused(datastore: Datastore) -> None:
+    store = await datastore.store()
     now = await store.now()
     for until in (now - 1, now + TRANSACTION // 2):
         with pytest.raises(LateError) as late:
@@ -47,10 +47,10 @@ async def test_a_commit_that_may_come_too_late_is_refused(firestore: Datastore) 
 
 
 async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried_again_never_buried(
-    firestore: Datastore,
+    datastore: Datastore,
 ) -> None:
-    client = firestore.client()
-    store = await firestore.store(client)
+    client = datastore.client()
+    store = await datastore.store(client)
     bounds = Bounds(StoreMillis(await store.now() + DAY))
     begun: list[bytes] = []
     begin = client.begin
@@ -74,8 +74,8 @@ def promise(reach: int, life: int, seen: int) -> Promise:
     return Promise(Millis(reach), Millis(life), StoreMillis(seen))
 
 
-async def test_promises_of_all_flushers_are_kept(firestore: Datastore) -> None:
-    one, other = await firestore.store(), await firestore.store()
+async def test_promises_of_all_flushers_are_kept(datastore: Datastore) -> None:
+    one, other = await datastore.store(), await datastore.store()
     assert await one.promises() == []
     await one.promise(promise(1, 2, 30 * DAY))
     await other.promise(promise(3, 4, 31 * DAY))

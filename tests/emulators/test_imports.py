@@ -29,13 +29,6 @@ NAMES = ("a", "a1", "a-1", "b/ü \N{SNOWMAN}", "\uffee", "\U0001f600")
 """The last two are in another order in UTF-16; and shards of the first three are hard to tell apart."""
 
 
-@pytest.fixture(params=["firestore", "older"])
-def datastore(request: pytest.FixtureRequest) -> Datastore:
-    """Each of the emulators."""
-    one: Datastore = request.getfixturevalue(request.param)
-    return one
-
-
 @pytest.fixture
 def old(datastore: Datastore) -> Iterator[Database]:
     """What the old application has for itself."""
@@ -94,7 +87,7 @@ async def test_imported_while_the_old_application_goes_on(datastore: Datastore, 
     counting = Counting(APPLICATIONS[variant](old), NAMES[:1] if variant == "simple" else NAMES)
     store = await datastore.store()
     await asyncio.to_thread(counting.count, 12)
-    async with source_in(old, datastore.host, variant, named=(await store.abilities()).read_time) as source:
+    async with source_in(old, datastore.host, variant, named=True) as source:
         before = await asyncio.to_thread(counting.totals)
         assert changed(await imported(source, store, dry=True)) == before
         for name in {counting.names[0], counting.names[-1]}:
@@ -124,11 +117,11 @@ async def killed(work: Any, seconds: float) -> None:
     assert task.cancelled() or changed(task.result()) is not None
 
 
-async def test_who_lists_no_kinds_says_what_to_do(firestore: Datastore) -> None:
-    old = Database(firestore.host, f"old-{uuid4().hex}")
-    async with source_in(old, firestore.host, "java") as source:
+async def test_who_lists_no_kinds_says_what_to_do(datastore: Datastore) -> None:
+    old = Database(datastore.host, f"old-{uuid4().hex}")
+    async with source_in(old, datastore.host, "java") as source:
         with pytest.raises(ExceptionGroup) as failed:
-            await imported(source, await firestore.store())
+            await imported(source, await datastore.store())
     assert failed.group_contains(SettingsError, match="name each counter with --name")
     old.close()
 

@@ -50,9 +50,7 @@ async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -
     return DatastoreJobs(client, datastore.place, await datastore.store(client))
 
 
-class ExportsContract:
-    """Inherit it and say what `datastore` is."""
-
+class TestExports:
     async def test_exports_have_a_limit_of_which_an_owner_may_have_a_part(self, datastore: Datastore) -> None:
         client = datastore.client()
         jobs = DatastoreJobs(client, datastore.place, await datastore.store(client), most_exports=8)
@@ -75,18 +73,6 @@ class ExportsContract:
         await jobs.discard("3", 1_600, "deleted", 10)
         assert (await jobs.create(export._replace(id="a")))[1]
         assert not (await jobs.create(export._replace(id="a")))[1]
-
-
-class TestExportsOnFirestore(ExportsContract):
-    @pytest.fixture
-    def datastore(self, firestore: Datastore) -> Datastore:
-        return firestore
-
-
-class TestExportsOnOlder(ExportsContract):
-    @pytest.fixture
-    def datastore(self, older: Datastore) -> Datastore:
-        return older
 
 
 class TestPubsubTasks(TasksContract):
@@ -148,7 +134,7 @@ class KilledNowAndThen:
             await client.set_deadline(self._pubsub.place.tasks.subscription, sorted(client.leased), 0, TIMEOUT)
 
 
-class DatastoreContract(JobsContract):
+class TestDatastoreJobs(JobsContract):
     """And what is so on both emulators."""
 
     @pytest.fixture
@@ -240,15 +226,3 @@ class DatastoreContract(JobsContract):
             totals, _ = await snapshot.read(names, ())
         assert {total.value for total in totals.values()} == {11}
         await tasks.close()
-
-
-class TestFirestoreJobs(DatastoreContract):
-    @pytest.fixture
-    async def datastore(self, firestore: Datastore) -> Datastore:
-        return firestore
-
-
-class TestOlderJobs(DatastoreContract):
-    @pytest.fixture
-    async def datastore(self, older: Datastore) -> Datastore:
-        return older

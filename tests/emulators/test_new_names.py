@@ -1,4 +1,4 @@
-"""New names are limited by what Datastore counts, on both emulators."""
+"""New names are limited by what Datastore counts."""
 
 import asyncio
 
@@ -16,9 +16,7 @@ from tests.emulators.datastore_fixtures import Datastore
 LIMITS = (NameLimit("page:", 20), NameLimit("", 25))
 
 
-class LimitContract:
-    """Inherit it and say what `datastore` is."""
-
+class TestNewNames:
     async def test_a_flood_through_two_processes_stops_at_the_limit(self, datastore: Datastore) -> None:
         store, clock = await datastore.store(), ManualClock()
         await store.apply(commit(*((f"page:old{number}", 1) for number in range(12)), ("page;", 1)))
@@ -44,15 +42,3 @@ class LimitContract:
         await client.close()
         with pytest.raises(OverloadedError, match="can't be asked"):
             await NewNames(store, store, ProcessOverlay(ManualClock()), LIMITS, ManualClock()).check("page:1")
-
-
-class TestNewNamesOnFirestore(LimitContract):
-    @pytest.fixture
-    def datastore(self, firestore: Datastore) -> Datastore:
-        return firestore
-
-
-class TestNewNamesOnOlder(LimitContract):
-    @pytest.fixture
-    def datastore(self, older: Datastore) -> Datastore:
-        return older

@@ -53,8 +53,8 @@ def settings_of(pubsub: Pubsub, store: Datastore, host: str, folder: Path) -> di
 
 
 @pytest.fixture
-async def started(pubsub: Pubsub, firestore: Datastore, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
-    settings = settings_of(pubsub, firestore, before.address, tmp_path)
+async def started(pubsub: Pubsub, datastore: Datastore, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = settings_of(pubsub, datastore, before.address, tmp_path)
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         yield started
 

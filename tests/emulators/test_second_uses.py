@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from flusher.flush.flusher import Flusher
 from flusher.flush.when_to_flush import FlushPolicy
 from ingest.access.tenants import LOCAL
@@ -54,9 +52,7 @@ async def second_uses(store: Store, content: Batch, key: str | None = None, *, e
     return uses.second(notes)
 
 
-class SecondUsesContract:
-    """Inherit it and say what `datastore` is."""
-
+class TestSecondUses:
     async def test_the_first_use_is_none_and_all_others_are(self, datastore: Datastore) -> None:
         store = await datastore.store()
         for expected in (0, 1, 1):
@@ -82,15 +78,3 @@ class SecondUsesContract:
         by_key = await asyncio.gather(*(second_uses(one, batch(1), "k") for one in stores))
         assert sorted(by_id) == sorted(by_key) == [0, 1, 1, 1]
         assert (await total(stores[0], "a"), await total(stores[0], "b")) == (1, 1)
-
-
-class TestSecondUsesOnFirestore(SecondUsesContract):
-    @pytest.fixture
-    def datastore(self, firestore: Datastore) -> Datastore:
-        return firestore
-
-
-class TestSecondUsesOnOlder(SecondUsesContract):
-    @pytest.fixture
-    def datastore(self, older: Datastore) -> Datastore:
-        return older

@@ -66,12 +66,11 @@ async def gone(pids: set[int]) -> None:
 
 
 @pytest.fixture
-async def up(request: pytest.FixtureRequest) -> AsyncIterator[Up]:
+async def up() -> AsyncIterator[Up]:
     for tool in ("gcloud", "java"):
         program(tool)
-    arguments = getattr(request, "param", ())
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.emulators", "--port", "0", *arguments),
+        *(sys.executable, "-m", "deploy.emulators", "--port", "0"),
         env=environment(),
         stdout=PIPE,
     )
@@ -87,7 +86,6 @@ async def up(request: pytest.FixtureRequest) -> AsyncIterator[Up]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("up", [(), ("--older",)], indirect=True)
 async def test_it_counts_what_is_sent_and_what_is_published_sets_it_and_ends_on_a_signal(up: Up) -> None:
     await up.until("Ctrl-C drains it")
     url = up.found(r"curl -X POST (http://\S+)")

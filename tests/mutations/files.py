@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.google.datastore.keys import DEAD as MARK
 from shared.sqlite.audit_data import sweep
-from tests.mutations.mutation import Instead, calling, instead, mutation, returning, text
+from tests.mutations.mutation import Instead, calling, instead, mutation, returning, returning_later, text
 from tests.mutations.places import CHANGES_SEEN, CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
 
 mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
@@ -132,6 +132,14 @@ mutation(
 def _(prepare: Any) -> Any:
     return lambda path, witness, **how: prepare(path, Instead(witness, check=lambda: None), **how)
 
+
+mutation(
+    "the older emulator of Datastore is not recognised",
+    "shared.google.datastore.probe._adds",
+    "tests/emulators/test_setup.py",
+    "-k",
+    "older",
+)(returning_later(True))
 
 mutation("a dead receipt with a body marks no guard", "shared.google.datastore.guards._marked", *DEAD_IN_DATASTORE)(
     returning(frozenset())

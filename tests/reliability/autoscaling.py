@@ -13,7 +13,7 @@ from deploy.free_ports import free_port
 from tests.processes.fleet.pairs import message
 from tests.processes.fleet.slots import Slot
 from tests.processes.prometheus import Prometheus, faster, prometheus
-from tests.reliability.rows import BLIND, Clients, Row
+from tests.reliability.rows import CLOUD, Clients, Row
 from tests.reliability.scaler import FILE, Rule, Scaler, rule
 from tests.reliability.scene import Scene
 
@@ -157,7 +157,7 @@ ROWS = (
         f" metrics {LATE:g} s late, of which every fifth is missing; {SENDERS} more clients publish at first; no"
         f" increment may wait for {GOAL:g} s; in a cluster, all of these times are {FASTER} times as long",
         scaled,
-        (BLIND,),
+        (CLOUD,),
         flushers=0,
         long=45.0,
         wires=True,

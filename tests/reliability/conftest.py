@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators.datastore_fixtures import firestore_host, older_host
+from tests.emulators.datastore_fixtures import firestore_host
 from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import pubsub_host
 from tests.emulators.redis_fixtures import RedisServer, redis, start_redis
 from tests.processes.fleet.pairs import Embedded, Pair
 from tests.reliability.own_servers import Own, on, own
-from tests.reliability.rows import BLIND, SQLITE, Row
+from tests.reliability.rows import SQLITE, Row
 
-__all__ = ["firestore_host", "older_host", "pubsub_host", "redis", "start_redis"]
+__all__ = ["firestore_host", "pubsub_host", "redis", "start_redis"]
 
 
 class Shared:
@@ -28,8 +28,8 @@ class Shared:
             return Embedded(self.folder)
         pubsub = self.emulator("pubsub").host if row.hurt == "broker" else self._fixture("pubsub_host")
         if row.hurt == "store":
-            return await on(pubsub, self.emulator(name).host, name)
-        return await on(pubsub, self._fixture("firestore_host" if name == BLIND else "older_host"), name)
+            return await on(pubsub, self.emulator(name).host)
+        return await on(pubsub, self._fixture("firestore_host"))
 
     def _fixture(self, name: str) -> str:
         host: str = self._request.getfixturevalue(name)

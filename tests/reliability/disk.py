@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.reliability.rows import BLIND, SQLITE, Clients, Row
+from tests.reliability.rows import CLOUD, SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 from tests.reliability.small_disk import OnSmallDisk, SmallDisk
 
@@ -86,7 +86,7 @@ ROWS = (
         "spool-full",
         "Pub/Sub is away, and the spool's disk is full; then there is room, then Pub/Sub is back",
         spool_full,
-        (BLIND,),
+        (CLOUD,),
         flushers=1,
         short=1.0,
         within=with_a_small_spool,

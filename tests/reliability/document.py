@@ -54,8 +54,7 @@ Made on {machine}. Clients, processes and emulators all ran on this machine.
   longer than the broker (`COUNTERSINK_RETENTION`) and a spool (`COUNTERSINK_SPOOL_AGE`) keep messages. A message that
   came back later would become a dead letter.
 - **Clocks**: wall clocks may be wrong by any amount, because receipts, ages and sweeps use the store's time.
-  Datastore tells its time, and a SQLite file counts its own. The boot clock of a machine must not run fast. Only the
-  older Datastore emulator has no time of its own, so there the wall clocks must be right.
+  Datastore tells its time, and a SQLite file counts its own. The boot clock of a machine must not run fast.
 - **Redis** does not decide what is counted. For exact reads it must not evict keys (`noeviction` or `volatile-…`).
 - **A client that gets no answer has to send the request again, with the same id.** Without an id, an increment whose
   answer was lost may or may not count, and a retry may count it twice.
@@ -73,10 +72,6 @@ Made on {machine}. Clients, processes and emulators all ran on this machine.
   time later, as the service does, so reads wait 20 ms. In hundreds of runs, one read contained an increment twice, on
   a machine with nine times the load that it could take. That read did not say that it was exact, and no total was
   wrong.
-- **The older Datastore emulator** writes to disk every half minute and at SIGTERM. SIGKILL loses commits that it
-  acknowledged, and sometimes SIGTERM does too (60 increments of 30,384 in one run). So we cut it off, and kill it
-  when it has written everything. Earlier, reads were refused in such runs, because the store was older than what was
-  known to be applied: Countersink notices what a store loses, but cannot restore it.
 - **`autoscaling`** runs no Kubernetes and no KEDA. A program follows their rules with what the ScaledObject in
   `deploy/kubernetes` says, except that one flusher may be enough and there are 8 at most. It asks a real Prometheus.
   All times of the manifest are divided by ten. Windows of 1 KiB and a slower store give few messages much to do.

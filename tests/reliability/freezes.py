@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.processes.fleet.pairs import LEASE
-from tests.reliability.rows import ALL, BLIND, EMULATED, SQLITE, Row
+from tests.reliability.rows import ALL, CLOUD, SQLITE, Row
 from tests.reliability.scene import Scene
 
 ASLEEP = (1.2 * LEASE, 2 * LEASE)
@@ -47,14 +47,14 @@ ROWS = (
         "broker-frozen",
         f"SIGSTOP of the Pub/Sub emulator for {AWAY[0]:g} to {AWAY[1]:g} s, again and again",
         emulator,
-        (BLIND,),
+        (CLOUD,),
         hurt="broker",
     ),
     Row(
         "store-frozen",
         f"SIGSTOP of the Datastore emulator for {AWAY[0]:g} to {AWAY[1]:g} s, again and again",
         emulator,
-        EMULATED,
+        (CLOUD,),
         hurt="store",
     ),
 )

@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.processes.fleet.slots import Slot
-from tests.reliability.rows import ALL, BLIND, SQLITE, Row
+from tests.reliability.rows import ALL, CLOUD, SQLITE, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.3, 1.5)
@@ -66,7 +66,7 @@ ROWS = (
         "SIGKILL of one ingest after another, each started again at once",
         ingests,
         ALL,
-        smoke=(BLIND,),
+        smoke=(CLOUD,),
         ingests=2,
     ),
     Row(

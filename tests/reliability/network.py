@@ -10,7 +10,7 @@ from ingest.publishing import forwarding
 from tests.emulators.front import front
 from tests.emulators.proxy import Proxy
 from tests.processes.fleet.pairs import LEASE, Emulated
-from tests.reliability.rows import BLIND, EMULATED, WRITTEN_BACK, Row
+from tests.reliability.rows import CLOUD, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.1, 0.5)
@@ -66,7 +66,7 @@ async def _cut(scene: Scene, wire: Proxy, seconds: float) -> int:
 async def away(scene: Scene, seconds: float) -> None:
     """Nothing is taken, or everything is and nothing answered. Who is told to end meanwhile does so in time."""
     until = scene.seconds + seconds
-    refused = scene.row.pairs.index(BLIND if scene.pair.once else WRITTEN_BACK)
+    refused = 0
     while scene.seconds < until:
         refused += 1
         for wire in wires(scene):
@@ -178,8 +178,8 @@ ROWS = (
         "connections to broker and store cut at random moments, mostly when the answer to a publish, pull, commit or"
         " ack had been held back",
         cut,
-        EMULATED,
-        smoke=(WRITTEN_BACK,),
+        (CLOUD,),
+        smoke=(CLOUD,),
         wires=True,
     ),
     Row(
@@ -187,7 +187,7 @@ ROWS = (
         f"broker and store away for {OUTAGE:g} s, by turns refusing connections and taking everything without a word;"
         " without a spool; meanwhile one ingest and one flusher get SIGTERM, and end in time",
         away,
-        EMULATED,
+        (CLOUD,),
         ingests=2,
         wires=True,
         ingest_settings={"COUNTERSINK_SPOOL": "off"},
@@ -197,8 +197,8 @@ ROWS = (
         "broker-away",
         "the broker refuses connections for some seconds, and ingest spools; meanwhile it gets SIGKILL, and goes on",
         spooled,
-        EMULATED,
-        smoke=(BLIND,),
+        (CLOUD,),
+        smoke=(CLOUD,),
         wires=True,
         refusals=frozenset(),
     ),
@@ -207,7 +207,7 @@ ROWS = (
         "Pub/Sub answers everything with UNIMPLEMENTED, PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION or"
         " INVALID_ARGUMENT, one after the other, for some seconds each; ingest spools meanwhile",
         refused,
-        EMULATED,
+        (CLOUD,),
         wires=True,
         refusals=frozenset(),
         short=1.0,
@@ -217,7 +217,7 @@ ROWS = (
         "the subscription is deleted, with what waits in it, and made again some seconds later; ingest spools"
         " meanwhile, and a seek brings back what the topic retained",
         deleted,
-        EMULATED,
+        (CLOUD,),
         refusals=frozenset(),
         short=1.0,
     ),
@@ -225,7 +225,7 @@ ROWS = (
         "slow",
         f"{LATENCY * 1000:g} ms more in each direction, and {RATE / 1000:g} kB/s, to broker and store",
         slow,
-        EMULATED,
+        (CLOUD,),
         wires=True,
     ),
 )

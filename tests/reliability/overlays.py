@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.reliability.rows import BLIND, Clients, Row
+from tests.reliability.rows import CLOUD, Clients, Row
 from tests.reliability.scene import Scene
 
 ASLEEP = (0.5, 4.0)
@@ -66,8 +66,8 @@ async def thrown_out(scene: Scene) -> None:
 def _row(name: str, fault: str, do: Fault, *, smoke: bool = False) -> Row:
     whole = f"{fault}, again and again, each time when readings are exact again"
     clients = Clients(readers=4)
-    tested = (BLIND,) if smoke else ()
-    return Row(name, whole, exact_between(do), (BLIND,), smoke=tested, ingests=2, clients=clients, redis=True)
+    tested = (CLOUD,) if smoke else ()
+    return Row(name, whole, exact_between(do), (CLOUD,), smoke=tested, ingests=2, clients=clients, redis=True)
 
 
 ROWS = (

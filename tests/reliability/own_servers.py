@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.emulators.datastore_fixtures import FIRESTORE, PROJECT, Datastore
+from tests.emulators.datastore_fixtures import FIRESTORE, Datastore
 from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import PUBSUB
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Embedded, Emulated, Pair, emulated
-from tests.reliability.rows import BLIND, SQLITE, WRITTEN_BACK, Row
+from tests.reliability.rows import CLOUD, SQLITE, Row
 
 
 class Own:
@@ -32,7 +32,7 @@ class Own:
     async def pair(self, row: Row, name: str) -> Pair:
         if name == SQLITE:
             return Embedded(self.folder)
-        return await on(self.emulator("pubsub").host, self.emulator(name).host, name)
+        return await on(self.emulator("pubsub").host, self.emulator(name).host)
 
     def emulator(self, name: str) -> OwnEmulator:
         if name not in self._emulators:
@@ -42,13 +42,7 @@ class Own:
         return self._emulators[name]
 
     def _arguments(self, name: str) -> Sequence[str]:
-        """The older one keeps its data on disk, to be started again on it."""
-        older = ("beta", "emulators", "datastore", "start", f"--project={PROJECT}", "--use-firestore-in-datastore-mode")
-        return {
-            "pubsub": PUBSUB,
-            BLIND: FIRESTORE,
-            WRITTEN_BACK: (*older, f"--data-dir={self._base / name}"),
-        }[name]
+        return {"pubsub": PUBSUB, CLOUD: FIRESTORE}[name]
 
     def redis(self) -> RedisServer:
         server = RedisServer(self.folder)
@@ -57,8 +51,8 @@ class Own:
         return server
 
 
-async def on(pubsub: str, datastore: str, name: str) -> Emulated:
-    return await emulated(pubsub, Datastore(datastore), blind=name == BLIND)
+async def on(pubsub: str, datastore: str) -> Emulated:
+    return await emulated(pubsub, Datastore(datastore))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Final
 from tests.processes.fleet.calls import Item
 from tests.processes.fleet.pairs import Emulated
 from tests.reliability.kills import PAUSE, again
-from tests.reliability.rows import BLIND, SQLITE, Row
+from tests.reliability.rows import CLOUD, SQLITE, Row
 from tests.reliability.scene import Scene
 
 EACH: Final = 2
@@ -127,7 +127,7 @@ ROWS = (
         "programs-killed",
         "SIGKILL of programs that count with `Client`, of processes of the service, and of both at the same moment",
         both,
-        (SQLITE, BLIND),
+        (SQLITE, CLOUD),
         smoke=(SQLITE,),
         long=60.0,
     ),

@@ -3,41 +3,31 @@
 import asyncio
 import urllib.request
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from tests.emulators.datastore_fixtures import PROJECT
 from tests.processes.fleet.pairs import LEASE
-from tests.reliability.rows import BLIND, EMULATED, Clients, Row
+from tests.reliability.rows import CLOUD, Clients, Row
 from tests.reliability.scene import Scene
 
 AWAKE = (1.0, 3.0)
 EMPTY = 30.0
 """Seconds for flushers to empty the backlog, at most."""
-SAVED: Final = 32.0
-"""Seconds after which the older Datastore emulator has written to disk whatever it was told: it does so every 30."""
 
 
 async def store(scene: Scene, seconds: float) -> None:
-    """Nobody reaches it while it is saved: either one, when it ends, loses commits that it had acknowledged."""
+    """Nobody reaches it while it is saved: when it ends, it loses commits that it had acknowledged."""
     until = scene.seconds + seconds
     while scene.seconds < until:
         await asyncio.sleep(scene.chance(*AWAKE))
         scene.store_wire.close()
-        await (_exported_and_killed(scene) if scene.pair.once else _saved_and_killed(scene))
+        await _exported_and_killed(scene)
         scene.store_wire.open()
 
 
-async def _saved_and_killed(scene: Scene) -> None:
-    """After SIGTERM the older one might go on for minutes."""
-    await asyncio.sleep(SAVED)
-    await asyncio.to_thread(scene.hurt.kill)
-    await asyncio.to_thread(scene.hurt.start)
-
-
 async def _exported_and_killed(scene: Scene) -> None:
-    """Firestore's keeps nothing by itself, so it is exported, and killed."""
+    """It keeps nothing by itself, so it is exported, and killed."""
     folder = scene.folder / f"export-{scene.seconds}"
     folder.mkdir()
     await asyncio.to_thread(_export, scene.hurt.host, folder)
@@ -83,10 +73,9 @@ async def _empty(scene: Scene) -> None:
 ROWS = (
     Row(
         "store-restarted",
-        "the Datastore emulator is cut off, gets SIGKILL, and is started again: the older one on what it has saved by"
-        " itself, the Firestore one on an export",
+        "the Datastore emulator is cut off, gets SIGKILL, and is started again on an export",
         store,
-        EMULATED,
+        (CLOUD,),
         wires=True,
         hurt="store",
         recovery=180.0,
@@ -96,7 +85,7 @@ ROWS = (
         "SIGKILL of the Pub/Sub emulator while it holds nothing, and it is started again without topics; then"
         " `countersink provision`",
         broker,
-        (BLIND,),
+        (CLOUD,),
         clients=Clients(foreign=0),
         wires=True,
         hurt="broker",

@@ -10,16 +10,10 @@ if TYPE_CHECKING:
     from tests.reliability.scene import Scene
 
 SQLITE: Final = "sqlite"
-BLIND: Final = "firestore"
-WRITTEN_BACK: Final = "datastore"
-PAIRS: Final = {
-    SQLITE: "SQLite",
-    BLIND: "Pub/Sub + Firestore-mode emulators",
-    WRITTEN_BACK: "Pub/Sub + older Datastore emulators",
-}
+CLOUD: Final = "firestore"
+PAIRS: Final = {SQLITE: "SQLite", CLOUD: "Pub/Sub + Firestore-mode emulators"}
 """By the names that rows use."""
-EMULATED: Final = (BLIND, WRITTEN_BACK)
-ALL: Final = (SQLITE, *EMULATED)
+ALL: Final = (SQLITE, CLOUD)
 
 Within = Callable[["Scene"], Sequence[str]]
 

@@ -64,7 +64,7 @@ class SmallDisk:
 class OnSmallDisk(Pair):
     """One SQLite file there. Nobody publishes on it from outside."""
 
-    exact = once = True
+    exact = True
     instants = False
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads everything that the store holds in Datastore, kind by kind; at one instant, if the server can do that."""
+"""Reads everything that the store holds in Datastore, kind by kind, at one instant."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -18,7 +18,6 @@ from shared.google.datastore.keys import (
     receipt_of,
     shard_of,
 )
-from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
 from shared.model.buckets import Followed
@@ -36,16 +35,14 @@ class DatastoreAuditData:
     Entities of these kinds that are not Countersink's are skipped.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: Instant | None) -> None:
-        """`time` is in microseconds. If it is None, a reading may contain a part of what is written meanwhile."""
-        self.exact = time is not None
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: Instant) -> None:
         self._client = client
         self._place = place
         self._time = time
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async for results in self._pages(self._place.kinds.receipt):
-            yield [StoredReceipt(receipt_of(one.entity), written_at(one)) for one in results]
+            yield [StoredReceipt(receipt_of(one.entity), micros(one.update_time)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
         """A config that is younger than the guard of a set was made again, so the age of its counter is not known. A
@@ -72,7 +69,7 @@ class DatastoreAuditData:
         async for results in self._pages(self._place.kinds.shard):
             of = [(shard_of(one.entity.key), one) for one in results]
             yield [
-                Shard(*shard, integer(one.entity, COUNT), written_at(one), flaw_of(one.entity, COUNT))
+                Shard(*shard, integer(one.entity, COUNT), micros(one.update_time), flaw_of(one.entity, COUNT))
                 for shard, one in of
                 if shard is not None
             ]

@@ -72,7 +72,7 @@ class BlindBuckets:
         self._full -= full.keys()  # others may empty it, and then it must not count as full
         big = [add for add in adds if add.has_big()]
         found = by_name((await self._client.look_up(add.key for add in big)).entities) if big else {}
-        shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add, FULL_FOR_BIG)}
+        shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add)}
         if shards:
             raise ShardFullError(shards)
         first = len(request.mutations)
@@ -82,7 +82,7 @@ class BlindBuckets:
             elif (seen := found.get(name_of(add.key))) is not None:
                 only_over(seen.version, self._transform(request, add))
             else:
-                _fill(write(request, self._place.entity(add.key), 0), add, {}, self._place)
+                _fill(write(request, self._place.entity(add.key), 0), add, self._place)
         return dict(enumerate(adds, first))
 
     def learn(self, response: Any, adds: Mapping[int, EntityAdd]) -> None:
@@ -105,23 +105,6 @@ class BlindBuckets:
         return mutation
 
 
-async def add_over_versions(
-    client: DatastoreClient, place: DatastorePlace, request: Any, by_time: ByTime | None
-) -> None:
-    """Add to the request what is added to buckets, over the versions that are read now."""
-    adds = _entity_adds(place, by_time)
-    if not adds:
-        return
-    found = by_name((await client.look_up(add.key for add in adds)).entities)
-    if full := {add.shard for add in adds if _full(found.get(name_of(add.key)), add, 1 << 63)}:
-        raise ShardFullError(full)
-    for add in adds:
-        seen = found.get(name_of(add.key))
-        entity, version = (seen.entity, seen.version) if seen is not None else (place.entity(add.key), 0)
-        held = {name: integer(entity, name) for name in add.sums}
-        _fill(write(request, entity, version), add, held, place)
-
-
 def bounds_of(place: DatastorePlace, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Any:
     """A query for the entities that hold buckets of this range."""
     span = LENGTHS[by] * IN_ENTITY[by]
@@ -131,8 +114,8 @@ def bounds_of(place: DatastorePlace, counter: str, by: str, begin: WallMillis, e
     return where(query, KEY, Operator.LESS_THAN, key_value=behind)
 
 
-async def entities(client: DatastoreClient, place: DatastorePlace, query: Any, time: Instant | None) -> list[Any]:
-    """What the query finds, at `time` if one is given."""
+async def entities(client: DatastoreClient, place: DatastorePlace, query: Any, time: Instant) -> list[Any]:
+    """What the query finds at `time`."""
     return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
 
 
@@ -184,21 +167,21 @@ def _key(place: DatastorePlace, parts: Sequence[str]) -> Key:
     return place.key(place.kinds.buckets, _APART.join(parts))
 
 
-def _full(found: Any, add: EntityAdd, end: int) -> bool:
+def _full(found: Any, add: EntityAdd) -> bool:
     """Whether the commit must not add to this entity, as it was found."""
     if found is None:
-        return any(abs(delta) >= end for delta in add.sums.values())
+        return any(abs(delta) >= FULL_FOR_BIG for delta in add.sums.values())
     for name, delta in add.sums.items():
         held = integer(found.entity, name)
-        if flaw_of(found.entity, name) or abs(held) > SHARD_FULL or abs(held + delta) >= end:
+        if flaw_of(found.entity, name) or abs(held) > SHARD_FULL or abs(held + delta) >= FULL_FOR_BIG:
             return True
     return False
 
 
-def _fill(entity: Any, add: EntityAdd, held: Mapping[str, int], place: DatastorePlace) -> None:
+def _fill(entity: Any, add: EntityAdd, place: DatastorePlace) -> None:
     _expire(entity, add.expires, place)
     for name, delta in add.sums.items():
-        entity.properties[name].integer_value = held.get(name, 0) + delta
+        entity.properties[name].integer_value = delta
 
 
 def _expire(entity: Any, expires: StoreMillis, place: DatastorePlace) -> None:

@@ -13,7 +13,6 @@ from google.cloud.datastore_v1.types import datastore as _types
 from shared.google.datastore.errors import MissingError, TooEarlyError, translated
 from shared.google.datastore.keys import Key
 from shared.google.datastore.mutations import delete, rewrite
-from shared.google.datastore.older_emulator.versions import highest
 from shared.google.datastore.time import ServerTime, micros
 from shared.model.errors import ContendedError, RefusedError, TransientError
 from shared.model.times import BEGINNING, Instant
@@ -28,7 +27,7 @@ DELETES_AT_ONCE: Final = 400
 MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
-"""Seconds. Emulators show a commit to reads at its time, or version, only a little later: up to 0.4 ms was measured."""
+"""Seconds. The emulator shows a commit to reads at its time only a little later: up to 0.4 ms was measured."""
 MOST_AHEAD: Final = 1.0
 AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
@@ -60,7 +59,7 @@ class Found(NamedTuple):
     entities: Sequence[Any]
     """Raw EntityResults."""
     time: Instant
-    """Microseconds, or a version if the server tells no time. It is not earlier than any instant that the look saw."""
+    """In microseconds. It is not earlier than any instant that the look saw."""
 
 
 class DatastoreClient:
@@ -70,8 +69,7 @@ class DatastoreClient:
         """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
-        self.lag = LAG_EMULATED if host else 0.0
-        self.time = ServerTime(self.lag)
+        self.time = ServerTime(LAG_EMULATED if host else 0.0)
         self.skew = Skew("Datastore's")
         self._clock = clock
         self._ids = {"project_id": project, "database_id": database}
@@ -180,11 +178,11 @@ class DatastoreClient:
         return list(response.found)
 
     def _time_of_look(self, response: Any) -> Instant:
-        if response.HasField("read_time"):
-            time = micros(response.read_time)
-            self._hear(time)
-            return time
-        return highest(response)
+        if not response.HasField("read_time"):
+            return BEGINNING
+        time = micros(response.read_time)
+        self._hear(time)
+        return time
 
     async def delete_seen(self, seen: Sequence[Any]) -> int:
         """Delete entities that were seen, as whole EntityResults, and return how many. What was written since stays:

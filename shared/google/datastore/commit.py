@@ -32,7 +32,7 @@ _ENDS: Final = (2**63 - 1, -(2**63))
 
 
 class TransformWriter:
-    """For servers that know property transforms. Never send a transform to a server that has not passed the probe."""
+    """Applies commits. Never send a transform to a server that has not passed the probe."""
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
@@ -130,7 +130,7 @@ class TransformWriter:
         by_time = commit.by_time
         if commit.bounds.until is not None:
             request.transaction = await self._begin(commit.bounds.until)
-        elif by_time is not None and by_time.adds:
+        elif commit.bounds.epoch is not None or (by_time is not None and by_time.adds):
             request.transaction = await self._client.begin()
         if by_time is not None and by_time.adds:
             closed = await closed_within(self._client, self._place, request.transaction)

@@ -3,7 +3,7 @@
 They are deleted over the versions that were read, and the config is lowered over its own version. A process that adds
 to one of them meanwhile changes its version, or finds it gone and asks for the number of shards. Missing shards are
 made first: otherwise the commit would not notice that another process makes one. The shards that stay are written to
-all the time; if the server itself can add, their versions do not matter.
+all the time; the server itself adds there, so their versions do not matter.
 """
 
 from typing import Any, Final
@@ -23,9 +23,9 @@ MOST_SHARDS: Final = 200
 
 
 async def compact(
-    client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt, *, transforms: bool
+    client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt
 ) -> int:
-    """See `Store.compact`. `transforms`: whether the server can add by itself."""
+    """See `Store.compact`."""
     if (await client.look_up([place.receipt(receipt.key)])).entities:
         raise AlreadyAppliedError("the compaction with this receipt was done before")
     found = (await client.look_up([place.config(counter)])).entities
@@ -34,7 +34,7 @@ async def compact(
         return number
     target = max(num_shards, number - MOST_SHARDS)
     try:
-        request = await _request(client, place, counter, target, found[0], transforms=transforms)
+        request = await _request(client, place, counter, target, found[0])
         request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
         await client.commit(request, updates=True, versions=True)
     except (AlreadyAppliedError, MissingError) as error:
@@ -42,9 +42,7 @@ async def compact(
     return target
 
 
-async def _request(
-    client: DatastoreClient, place: DatastorePlace, counter: str, target: int, config: Any, *, transforms: bool
-) -> Any:
+async def _request(client: DatastoreClient, place: DatastorePlace, counter: str, target: int, config: Any) -> Any:
     """The commit without its receipt."""
     keys = [*place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
     leaving = await look(client, keys)
@@ -68,16 +66,16 @@ async def _request(
     rewrite(request, config).properties[NUM_SHARDS].integer_value = target
     for key, one, part in zip(staying, seen, given, strict=True):
         if part:
-            _give(request, key, one, part, transforms=transforms)
+            _give(request, key, one, part)
     return request
 
 
-def _give(request: Any, key: Key, seen: Any, part: int, *, transforms: bool) -> None:
+def _give(request: Any, key: Key, seen: Any, part: int) -> None:
     if seen is None:
         entity = request.mutations.add().insert
         entity.key.CopyFrom(key)
         entity.properties[COUNT].integer_value = part
-    elif transforms and not is_big(part):
+    elif not is_big(part):
         transform(request.mutations.add(), key, COUNT, update=True).increment.integer_value = part
     else:
         rewrite(request, seen).properties[COUNT].integer_value = integer(seen.entity, COUNT) + part

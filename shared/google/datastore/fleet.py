@@ -10,8 +10,8 @@ from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import DatastorePlace, Key, unindexed
 from shared.google.datastore.mutations import write
-from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
+from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ChangedError, ContendedError, TransientError
 from shared.model.fleet import NONE, Fleet, first, read, written
 from shared.model.times import BEGINNING, StoreMillis
@@ -30,16 +30,14 @@ def fleet_key(place: DatastorePlace) -> Key:
 
 async def check_epoch(client: DatastoreClient, place: DatastorePlace, transaction: bytes, nonce: str) -> None:
     """Raise `ChangedError` unless the fleet names the overlay with this nonce, and does so when the transaction
-    commits. Without a transaction (the older emulator), it may name another one by then.
+    commits.
     """
-    key = fleet_key(place)
-    found = await client.look_up_in(transaction, key) if transaction else (await client.look_up([key])).entities
+    found = await client.look_up_in(transaction, fleet_key(place))
     overlay = _fleet_in(found[0]).overlay if found else NONE
     if overlay.nonce == nonce:
         return
-    if transaction:
-        with suppress(TransientError):
-            await client.rollback(transaction)
+    with suppress(TransientError):
+        await client.rollback(transaction)
     raise ChangedError("the fleet has named another overlay meanwhile")
 
 
@@ -83,7 +81,7 @@ class DatastoreFleetBook:
         if not found.entities:
             return FleetLook(Fleet(), BEGINNING, now), 0
         (one,) = found.entities
-        return FleetLook(_fleet_in(one), written_at(one), now), int(one.version)
+        return FleetLook(_fleet_in(one), micros(one.update_time), now), int(one.version)
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()

@@ -62,8 +62,8 @@ class FollowedRules:
         return ours
 
 
-async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant | None) -> Sequence[Followed]:
-    """Which rules were followed, as far as the store knew it at `time`, or knows it now."""
+async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> Sequence[Followed]:
+    """Which rules were followed, as far as the store knew it at `time`."""
     found = (await client.look_up([place.receipt(NAME)], read_time=time)).entities
     return await _followed(client, place, found, time, unknown=FOR_EVER)
 
@@ -83,21 +83,14 @@ async def _followed(
     return []
 
 
-async def closed_at(client: DatastoreClient, place: DatastorePlace, time: Instant | None) -> WallMillis:
-    """Until when periods are closed, as the store knew it at `time`, or knows it now."""
+async def closed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> WallMillis:
+    """Until when periods are closed, as the store knew it at `time`."""
     return _closed((await client.look_up([place.receipt(CLOSED)], read_time=time)).entities)
 
 
 async def closed_within(client: DatastoreClient, place: DatastorePlace, transaction: bytes) -> WallMillis:
     """Until when periods are closed. If that changes before the transaction is committed, its commit fails."""
     return _closed(await client.look_up_within(transaction, [place.receipt(CLOSED)]))
-
-
-async def closed_over_version(client: DatastoreClient, place: DatastorePlace, request: Any) -> WallMillis:
-    """Until when periods are closed. If that changes before the request is committed, its commit fails."""
-    found = (await client.look_up([place.receipt(CLOSED)])).entities
-    _write_closed(request, place, found, _closed(found))
-    return _closed(found)
 
 
 async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
@@ -108,7 +101,8 @@ async def close(client: DatastoreClient, place: DatastorePlace, until: WallMilli
         if until <= _closed(found):
             return
         request = client.commit_request()
-        _write_closed(request, place, found, until)
+        entity = write(request, place.entity(place.receipt(CLOSED)), found[0].version if found else 0)
+        unindexed(entity, CLOSED).integer_value = until
         try:
             await client.commit(request, updates=True, versions=True)
         except (AlreadyAppliedError, MissingError) as error:
@@ -119,8 +113,3 @@ async def close(client: DatastoreClient, place: DatastorePlace, until: WallMilli
 
 def _closed(found: Sequence[Any]) -> WallMillis:
     return integer(found[0].entity, CLOSED) if found else 0
-
-
-def _write_closed(request: Any, place: DatastorePlace, found: Sequence[Any], until: WallMillis) -> None:
-    entity = write(request, place.entity(place.receipt(CLOSED)), found[0].version if found else 0)
-    unindexed(entity, CLOSED).integer_value = until

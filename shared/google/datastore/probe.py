@@ -1,13 +1,13 @@
-"""Finds out what the server can do, on a scratch entity: the older emulator ignores transforms silently."""
+"""Refuses a server that can't add to a number by itself: the older emulator ignores transforms and erases entities."""
 
 import logging
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.google.datastore.mutations import transform
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, SettingsError
 from shared.model.receipts import HOUR
 from shared.model.times import StoreMillis
 from shared.model.words import Receipt
@@ -15,23 +15,26 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+OLDER: Final = (
+    "the server of datastore://{} ignores property transforms, as the older Datastore emulator does, and would lose"
+    " counts: start the other emulator, `gcloud emulators firestore start --database-mode=datastore-mode`, and set"
+    " DATASTORE_EMULATOR_HOST to its address"
+)
 _SCRATCH_LIVES: Final = HOUR
 """Milliseconds until the scratch entity expires. It is deleted at once, or, if that fails, with old receipts."""
 
 
-class Abilities(NamedTuple):
-    transforms: bool
-    read_time: bool
-
-
-async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> Abilities:
-    """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result."""
+async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+    """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result. Raise `SettingsError`
+    if the server did not add, or erased the other properties.
+    """
     expires = StoreMillis(int(clock.now() * 1_000) + _SCRATCH_LIVES)
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
     await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete
     try:
-        return await _try(client, scratch, clock)
+        if not await _adds(client, scratch):
+            raise SettingsError(OLDER.format("/".join(filter(None, (place.project, place.database)))))
     finally:
         try:
             await _commit(client, "delete", scratch.key)
@@ -39,14 +42,13 @@ async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) ->
             _log.warning("the scratch entity of the probe could not be deleted; it expires within the hour: %s", error)
 
 
-async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:
+async def _adds(client: DatastoreClient, scratch: Any) -> bool:
     request = client.commit_request()
     transform(request.mutations.add(), scratch.key, COUNT, update=True).increment.integer_value = 2
     await client.commit(request)
     found = await client.look_up([scratch.key])
     entity = found.entities[0].entity
-    kept = len(entity.properties) == len(scratch.properties)
-    return Abilities(kept and integer(entity, COUNT) == 42, client.time.bound(clock.monotonic()) > 0)  # noqa: PLR2004
+    return len(entity.properties) == len(scratch.properties) and integer(entity, COUNT) == 42  # noqa: PLR2004
 
 
 async def _commit(client: DatastoreClient, what: str, value: Any) -> None:

@@ -1,12 +1,10 @@
-"""Owns what depends on the kind of server: how commits are applied, what an instant is, and how names are listed."""
+"""What the server tells: its time, snapshots at an instant, the ages of shards, and names in their order."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.keys import DatastorePlace, name_of
-from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.google.datastore.time import micros, millis
@@ -22,19 +20,10 @@ STALE: Final = 1.0
 """Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
 
 
-Writer = TransformWriter | VersionWriter
-"""How commits are applied, and numbers of shards raised: see `Store`."""
-
-
 class DatastoreServer:
-    """Google's servers, and the Firestore emulator. `OlderEmulator` overrides what differs there."""
+    """Google's servers, and the Firestore emulator in Datastore mode."""
 
-    transforms = True
-    """Whether the server itself can add to a number."""
-    described = "sums are added blindly, by transforms; reads are of one instant"
-
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock, writer: Writer) -> None:
-        self.writer = writer
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
         self._place = place
         self._clock = clock
@@ -49,10 +38,6 @@ class DatastoreServer:
     async def ask_time(self) -> Instant:
         """The instant of a look that begins now."""
         return (await self._client.look_up([self._place.nothing()])).time
-
-    def instant(self, time: Instant) -> Instant | None:
-        """The `read_time` that sees what was committed until `time`; None: only the present can be read."""
-        return time
 
     async def snapshot(self, numbers: LastShardNumbers) -> Snapshot:
         time = self._client.time

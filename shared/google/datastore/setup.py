@@ -8,13 +8,26 @@ from shared.config.findings import FAIL, OK, WARN, Finding, of_clock
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.probe import probe
+from shared.google.datastore.store import DatastoreStore
 from shared.google.datastore.ttl_policy import Ttl
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.runtime.clock import Clock
 
 REACH: Final = 10.0
 """Seconds for the first answer."""
 _HOME: Final = "store"
+
+
+async def obstacles(store: DatastoreStore) -> Sequence[str]:
+    """Reasons not to start, each with what to do. `TransientError` if the server cannot be reached in time."""
+    try:
+        async with asyncio.timeout(REACH):
+            await store.server()
+    except SettingsError as error:
+        return [str(error)]
+    except TimeoutError as error:
+        raise TransientError(f"Datastore gave no answer within {REACH:g} seconds") from error
+    return []
 
 
 class DatastoreSetup:
@@ -47,35 +60,29 @@ class DatastoreSetup:
     async def findings(self) -> AsyncIterator[Finding]:
         try:
             clock = await self._look()
-            abilities = await probe(self._client, self._place, self._clock)
+            await probe(self._client, self._place, self._clock)
+        except SettingsError as error:
+            yield Finding(FAIL, _HOME, f"{self._name}: {error}")
+            return
         except (CountersinkError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH:g} seconds"
             where = f"DATASTORE_EMULATOR_HOST={self._emulator}" if self._emulator else "the network, and credentials"
             yield Finding(FAIL, _HOME, f"{self._name}: {why}; look at {where}")
             return
         yield Finding(OK, _HOME, f"{self._name}: can be read and written")
-        if abilities.transforms and abilities.read_time:
-            yield Finding(OK, _HOME, f"{self._name}: the server adds sums by itself, and reads are of one instant")
-        else:
-            said = "it ignores transforms (the older emulator): reads are not exact while anything is pending, and"
-            said += " sums are read and written back, which is slower; use the Firestore emulator in Datastore mode"
-            yield Finding(WARN, _HOME, f"{self._name}: {said}")
-        if clock is not None:
-            yield clock
+        yield clock
         if self._emulator:
             yield Finding(OK, "receipts", "an emulator has no TTL policies: flushers delete expired receipts")
             return
         for ttl in self._ttls:
             yield await deletion(ttl)
 
-    async def _look(self) -> Finding | None:
-        """How far this machine's clock is off; None if the server does not tell its time."""
+    async def _look(self) -> Finding:
+        """How far this machine's clock is off."""
         before = self._clock.now()
         async with asyncio.timeout(REACH):
             found = await self._client.look_up([self._place.nothing()])
-        after, begun = self._clock.now(), self._clock.monotonic()
-        if not self._client.time.bound(begun):
-            return None  # the older emulator has versions only
+        after = self._clock.now()
         server = found.time / 1_000_000
         return of_clock("clock", before - server if server < before else min(0.0, after - server))
 

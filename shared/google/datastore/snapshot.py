@@ -147,8 +147,6 @@ class SnapshotQuestion:
 class PastSnapshot:
     """The state at an instant of the server's clock. Every Lookup names that instant."""
 
-    exact = True
-
     def __init__(
         self,
         client: DatastoreClient,
@@ -191,18 +189,15 @@ class PastSnapshot:
 
 
 async def ask_for_dead(
-    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: Instant | None
-) -> Sequence[Any]:
-    """Ask for the dead receipts of the counters whose guards are marked, at `time` if one is given. The built-in index
-    of `counters` is enough.
+    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: Instant
+) -> None:
+    """Ask for the dead receipts of the counters whose guards are marked, at `time`. The built-in index of `counters` is
+    enough.
     """
-    found: list[Any] = []
 
     async def ask(counter: str) -> None:
         query = where(query_of(place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
         async for page in client.pages(place.partition, query, read_time=time):
             question.learn_dead(counter, page)
-            found.extend(page)
 
     await asyncio.gather(*map(ask, question.marked()))
-    return found

@@ -1,7 +1,6 @@
 """Keeps counters in Datastore (Firestore in Datastore mode), in Google's published model, and receipts beside them."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,9 +23,7 @@ from shared.google.datastore.keys import (
     name_of,
     receipt_of,
 )
-from shared.google.datastore.older_emulator.server import OlderEmulator
-from shared.google.datastore.older_emulator.writes import VersionWriter
-from shared.google.datastore.probe import Abilities, probe
+from shared.google.datastore.probe import probe
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.removal import remove
 from shared.google.datastore.server import DatastoreServer
@@ -39,14 +36,12 @@ from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
-_log = logging.getLogger(__name__)
-
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
 class DatastoreStore:
-    """Implements `Store`. Its time is the server's: microseconds since 1970, or versions on the older emulator.
+    """Implements `Store`. Its time is the server's, in microseconds since 1970.
 
     A snapshot contains every commit that this process has applied. It may lack what another process applied less than a
     round trip ago, which floors tell.
@@ -61,36 +56,23 @@ class DatastoreStore:
         self._numbers = LastShardNumbers()
         self._followed = FollowedRules(client, place)
         self._opening = asyncio.Lock()
-        self._opened: tuple[Abilities, DatastoreServer] | None = None
+        self._probed = False
+        self._server = DatastoreServer(client, place, clock)
+        self._writer = TransformWriter(client, place, clock)
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def abilities(self) -> Abilities:
-        """What the server can do."""
-        return (await self._open())[0]
-
     async def server(self) -> DatastoreServer:
-        """The kind of server. The first use finds it out, so a process can start while the server is away."""
-        return (await self._open())[1]
-
-    async def _open(self) -> tuple[Abilities, DatastoreServer]:
-        if self._opened is None:
+        """The server. `SettingsError` if it would lose counts: the first use finds that out, so a process can start
+        while the server is away.
+        """
+        if not self._probed:
             async with self._opening:
-                if self._opened is None:
-                    self._opened = await self._choose()
-        return self._opened
-
-    async def _choose(self) -> tuple[Abilities, DatastoreServer]:
-        client, place, clock = self._client, self._place, self._clock
-        abilities = await probe(client, place, clock)
-        server: DatastoreServer
-        if abilities.transforms and abilities.read_time:
-            server = DatastoreServer(client, place, clock, TransformWriter(client, place, clock))
-        else:
-            server = OlderEmulator(client, place, clock, VersionWriter(client, place))
-        _log.info("Datastore %s %s: %s", place.project, place.database, server.described)
-        return abilities, server
+                if not self._probed:
+                    await probe(self._client, self._place, self._clock)
+                    self._probed = True
+        return self._server
 
     async def now(self) -> StoreMillis:
         return await (await self.server()).now()
@@ -110,7 +92,7 @@ class DatastoreStore:
             commit = replace(commit, by_time=by_time._replace(adds=tuple(moved(by_time.adds, 0, latest))))
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
-        return await server.writer.apply(commit)
+        return await self._writer.apply(commit)
 
     async def close_periods(self, until: WallMillis) -> None:
         await close(self._client, self._place, until)
@@ -122,26 +104,21 @@ class DatastoreStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
         server = await self.server()
-        yield DatastoreAuditData(self._client, self._place, server.instant(await server.ask_time()))
+        yield DatastoreAuditData(self._client, self._place, await server.ask_time())
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
-        server = await self.server()
-        time = await server.ask_time()
-        found = await self._client.look_up(map(self._place.receipt, keys), read_time=server.instant(time))
+        time = await (await self.server()).ask_time()
+        found = await self._client.look_up(map(self._place.receipt, keys), read_time=time)
         receipts = [receipt_of(one.entity) for one in found.entities]
-        return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
+        return Receipts(time, {receipt.key: receipt for receipt in receipts})
 
     async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
         query = query_of(self._place.kinds.receipt, limit, order=ENVELOPE, keys_only=True)
         where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)
         where(query, ENVELOPE, Operator.LESS_THAN_OR_EQUAL, string_value=last)
-        server = await self.server()
-        time = await server.ask_time()
-        read_time = server.instant(time)
-        results = await self._client.query(self._place.partition, query, read_time=read_time)
-        if read_time is None:
-            time = await server.ask_time()  # the query may have seen later commits
+        time = await (await self.server()).ask_time()
+        results = await self._client.query(self._place.partition, query, read_time=time)
         return time, [name_of(one.entity.key)[1] for one in results]
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
@@ -162,13 +139,14 @@ class DatastoreStore:
         return await find(self._client, self._place, source, counters)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        number = await (await self.server()).writer.raise_shards(counter, num_shards, make=make)
+        await self.server()
+        number = await self._writer.raise_shards(counter, num_shards, make=make)
         self._numbers.note(counter, number)
         return number
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
-        transforms = (await self.server()).transforms
-        number = await compact(self._client, self._place, counter, num_shards, receipt, transforms=transforms)
+        await self.server()
+        number = await compact(self._client, self._place, counter, num_shards, receipt)
         self._numbers.note(counter, number)
         return number
 

@@ -1,5 +1,5 @@
 """The pairs that the fleet runs on."""
 
-from tests.processes.fleet.conftest import firestore_host, older_host, pair, pubsub_host
+from tests.processes.fleet.conftest import firestore_host, pair, pubsub_host
 
-__all__ = ["firestore_host", "older_host", "pair", "pubsub_host"]
+__all__ = ["firestore_host", "pair", "pubsub_host"]

@@ -112,7 +112,7 @@ class World:
 
     def _read(self) -> None:
         if (ingest := self._ingest()) and self._calls.truths.counters:
-            fresh = not self._pair.once or self._random.random() < 0.5
+            fresh = self._random.random() < 0.5
             self._start("read", self._calls.read(ingest, fresh=fresh))
 
     def _grow(self) -> None:

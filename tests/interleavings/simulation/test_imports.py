@@ -85,8 +85,8 @@ class Migration:
         assert not self.mistaken
         for name in NAMES:
             assert self.store._marks.get(("there", name), 0) == self.source.counts.get(name, 0)
-        ledger, _ = await look(self.store, (), 0)
-        assert all(judge(line, 0, exact=True).mark == AGREES for line in ledger.lines())
+        ledger = await look(self.store, (), 0)
+        assert all(judge(line, 0).mark == AGREES for line in ledger.lines())
         ledger.close()
 
     def _importer(self, owner: str) -> Importer:

@@ -217,7 +217,6 @@ class RemoteSnapshot:
         self.time = snapshot.time
         self.as_of = snapshot.as_of
         self.now = snapshot.now
-        self.exact = snapshot.exact
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

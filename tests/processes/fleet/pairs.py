@@ -41,8 +41,6 @@ class Pair(ABC):
     """Of all processes."""
     exact: bool
     """Every reading is of all that was answered, whoever took it."""
-    once: bool
-    """A reading counts nothing twice, not even for a moment, and not even from the cache."""
     instants: bool
     """`as_of` of a reading is by the store's own clock, so that readings of all processes have an order."""
 
@@ -64,7 +62,7 @@ class Pair(ABC):
 class Embedded(Pair):
     """One SQLite file."""
 
-    exact = once = True
+    exact = True
     instants = False
 
     def __init__(self, data: Path) -> None:
@@ -97,13 +95,12 @@ class Embedded(Pair):
 
 @dataclass
 class Emulated(Pair):
-    """Pub/Sub's emulator with one of Datastore's."""
+    """The emulators of Pub/Sub and Datastore."""
 
     pubsub: Pubsub
     datastore: Datastore
-    once: bool
-    instants: bool
     exact = False
+    instants = True
 
     def __post_init__(self) -> None:
         broker, store = self.pubsub.place, self.datastore.place
@@ -136,7 +133,7 @@ class Emulated(Pair):
             await client.close()
 
 
-async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Emulated:
+async def emulated(pubsub_host: str, datastore: Datastore) -> Emulated:
     """With a subscription whose leases are short."""
     pubsub = Pubsub(pubsub_host)
     client, place = pubsub.client(), pubsub.place
@@ -151,7 +148,7 @@ async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Em
         await client.create_subscription(
             types.Subscription.pb()(name=subscription, topic=topic, ack_deadline_seconds=lease)
         )
-    return Emulated(pubsub, datastore, once=blind, instants=blind)
+    return Emulated(pubsub, datastore)
 
 
 def message(counter: str, delta: int, ce_id: str | None = None) -> Message:

@@ -11,7 +11,7 @@ from shared.model.errors import RefusedError
 from tests.processes.fleet.pairs import Embedded, Emulated, Pair
 
 LARGEST = 1_048_487
-"""Bytes of a property. The Firestore emulator holds whole entities to about as many, the older one does not."""
+"""Bytes of a property. The emulator holds whole entities to about as many."""
 
 
 class Poison:
@@ -33,11 +33,8 @@ class Poison:
         assert isinstance(self._pair, Emulated)
         client = self._pair.datastore.client()
         for counter in self._counters:
-            if self._pair.once:
-                await self._fill_entity(client, counter)
-            else:
-                await self._fill_request(client, counter)
-        return "maximum entity size" if self._pair.once else "larger than"
+            await self._fill_entity(client, counter)
+        return "maximum entity size"
 
     async def end(self) -> None:
         """Somebody takes away what is too much."""
@@ -64,13 +61,6 @@ class Poison:
             except RefusedError:
                 continue
             return
-
-    async def _fill_request(self, client: DatastoreClient, counter: str) -> None:
-        """So that nothing more fits into one that writes the shard back."""
-        sizes = [LARGEST, LARGEST, LARGEST, client.most_bytes - LARGEST * 3]
-        while (request := self._request(client, counter, *sizes)).ByteSize() > client.most_bytes:
-            sizes[3] -= 1
-        await client.commit(request)
 
     def _request(self, client: DatastoreClient, counter: str, *sizes: int) -> Any:
         assert isinstance(self._pair, Emulated)

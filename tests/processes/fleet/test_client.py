@@ -18,7 +18,7 @@ from tests.meta.checkout import ROOT
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)]
+pytestmark = pytest.mark.timeout(180)
 WITHIN = 60.0
 COUNTS = """
     import sys

@@ -42,7 +42,6 @@ async def exact_reading(session: aiohttp.ClientSession, url: str) -> dict[str, A
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
     on_emulators: Emulated, redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -33,7 +33,6 @@ async def until_exact(client: AsyncClient) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: RedisServer, tmp_path: Path) -> None:
     names = [f"p:{number:03}" for number in range(COUNTERS)]
     settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
@@ -59,7 +58,6 @@ async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: Redi
             assert await running.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_without_an_exact_overlay_nothing_is_reset(on_emulators: Emulated, tmp_path: Path) -> None:
     async with processes(tmp_path, tmp_path / "log", **on_emulators.settings) as started:
         ingest = await started.start("ingest", "--port", "0")

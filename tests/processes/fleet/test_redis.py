@@ -31,7 +31,6 @@ async def until_exact(session: aiohttp.ClientSession, *urls: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_a_second_ingest_reads_at_once_what_the_first_has_answered(
     on_emulators: Emulated, redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ async def pending_and_exact(session: aiohttp.ClientSession, url: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_spooled_increments_stay_pending_over_restarts(
     on_emulators: Emulated, redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from tests.processes.harness import processes
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_it_answers_before_the_overlay_asks_what_is_settled(on_emulators: Emulated, tmp_path: Path) -> None:
     settings = on_emulators.settings | {"COUNTERSINK_FLUSH_INTERVAL": "0.1"}
     async with processes(tmp_path, tmp_path / "log", **settings) as started, aiohttp.ClientSession() as session:
