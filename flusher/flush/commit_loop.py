@@ -232,7 +232,7 @@ class Flush:
 
     async def _still_dead(self, held: Held) -> bool:
         """Renew dead receipts without a body, so that they live as long as the letter. Returns if it is still dead:
-        a replay may have been faster. Older versions wrote such receipts, or the envelope came too late.
+        a replay may have been faster. The envelope came too late if its receipt has no body.
         """
         try:
             for envelope in self.window.given_up(held):

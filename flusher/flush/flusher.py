@@ -194,7 +194,7 @@ class Flusher:
 
     async def give_back(self) -> None:
         """Give unsettled messages back, so that others get them."""
-        tokens = [*(delivery.token for delivery in self._held()), *self._newer.tokens()]
+        tokens = [delivery.token for delivery in self._held()]
         self._window = Window()
         if tokens:
             with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out

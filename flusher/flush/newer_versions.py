@@ -1,7 +1,6 @@
-"""Puts aside messages of a newer version: they wait for a newer process."""
+"""Leaves messages of a newer version to newer processes: neither counts nor buries them, and delays nothing else."""
 
 import logging
-from collections.abc import Sequence
 from typing import Final
 
 from shared.model.errors import NewerError, TransientError
@@ -13,87 +12,50 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-FIRST_PAUSE: Final = 5.0
-LONGEST_PAUSE: Final = 300.0
-"""Seconds until the message is delivered again, to any process. They double with each delivery. Without the pause it
-would come back at once."""
-SAYS: Final = 60.0
-"""Seconds between two lines in the log."""
-MOST: Final = 50_000
-"""Messages that are remembered, so that they can be given back at the end."""
+PAUSE: Final = 60.0
+"""Seconds until such a message is delivered again, to any process. Without the pause it would come back at once. Also
+the seconds between two lines in the log.
+"""
 
 
 class NewerMessages:
-    """Holds messages that need a newer process.
-
-    They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so `oldest`
-    includes them.
-    """
+    """Lets each of them go for `PAUSE`. They take no room in the window, so others are pulled and flushed meanwhile."""
 
     def __init__(self, subscription: Subscription, clock: Clock) -> None:
         self._subscription = subscription
         self._clock = clock
         self._taken: list[Delivery] = []
-        self._waiting: dict[str, tuple[float, BrokerMillis]] = {}
-        """By token: when its lease ends, and when it was published."""
-        self._others: tuple[float, BrokerMillis] | None = None
-        """All messages beyond `MOST` together: when the last lease ends, and when the oldest was published."""
+        self._oldest: BrokerMillis | None = None
+        self._until = self._said = float("-inf")
         self._number = 0
-        self._said = float("-inf")
 
     def take(self, delivery: Delivery, why: NewerError) -> None:
-        """Hold the message until the next `put_off`."""
+        """Take the message until the next `put_off`."""
         self._taken.append(delivery)
         metrics.NEWER.inc()
         self._number += 1
         now = self._clock.monotonic()
-        if now - self._said >= SAYS:
-            _log.error(
-                "%d messages need a newer process, the last one is %s: %s", self._number, delivery.message_id, why
-            )
+        if now - self._said >= PAUSE:
+            last = delivery.message_id
+            _log.error("%d messages need a newer process, the last one is %s: %s", self._number, last, why)
             self._said, self._number = now, 0
 
     async def put_off(self) -> None:
-        """Let the leases of the held messages end after a pause. If this fails, they end by themselves."""
+        """Let their leases end after the pause. If this fails, they end by themselves."""
+        if not self._taken:
+            return
+        self._oldest, self._until = self.oldest(), self._clock.monotonic() + PAUSE
         taken, self._taken = self._taken, []
-        by_pause: dict[float, list[Delivery]] = {}
-        for delivery in taken:
-            pause = min(FIRST_PAUSE * 2 ** min(delivery.attempt - 1, 10), LONGEST_PAUSE)
-            by_pause.setdefault(pause, []).append(delivery)
-        for pause, deliveries in by_pause.items():
-            until = self._clock.monotonic() + pause
-            for delivery in deliveries:
-                self._remember(delivery, until)
-            try:
-                await self._subscription.extend([delivery.token for delivery in deliveries], pause)
-            except TransientError as error:
-                _log.warning("%d messages for newer processes wait until their leases end: %s", len(deliveries), error)
+        try:
+            await self._subscription.extend([delivery.token for delivery in taken], PAUSE)
+        except TransientError as error:
+            _log.warning("%d messages for newer processes wait until their leases end: %s", len(taken), error)
 
     def oldest(self) -> BrokerMillis | None:
-        """When the oldest message whose lease has not ended was published."""
-        self._forget()
-        times = [published for _, published in self._waiting.values()]
-        if self._others is not None:
-            times.append(self._others[1])
-        return min([*times, *(delivery.published for delivery in self._taken)], default=None)
-
-    def tokens(self) -> Sequence[str]:
-        """The tokens of all messages that can be given back at the end of the process."""
-        self._forget()
-        return [*self._waiting, *(delivery.token for delivery in self._taken)]
-
-    def _remember(self, delivery: Delivery, until: float) -> None:
-        if len(self._waiting) < MOST:
-            self._waiting[delivery.token] = (until, delivery.published)
-        elif self._others is None:
-            self._others = (until, delivery.published)
-        else:
-            self._others = (max(until, self._others[0]), min(delivery.published, self._others[1]))
-
-    def _forget(self) -> None:
-        """Forget messages whose leases have ended."""
-        now = self._clock.monotonic()
-        if any(until <= now for until, _ in self._waiting.values()):
-            self._waiting = {token: one for token, one in self._waiting.items() if one[0] > now}
-        if self._others is not None and self._others[0] <= now:
-            self._others = None
+        """When the oldest message was published that is not applied, as a newer process has to do it; None once none
+        was seen for `PAUSE`, because each comes again by then.
+        """
+        if self._until <= self._clock.monotonic():
+            self._oldest = None
+        times = [delivery.published for delivery in self._taken]
+        return min(times if self._oldest is None else [*times, self._oldest], default=None)

@@ -26,7 +26,7 @@ class Uses:
 
     def second(self, notes: Mapping[str, Note] | None = None) -> int:
         """How many increments are known to be second uses, once the drafts are durable: by this process, and by the
-        notes of their receipts. These know of all uses, unless an older version wrote them.
+        notes of their receipts.
         """
         notes = _NO_NOTES if notes is None else notes
         return sum([draft.increments for draft in self._whole if _is_second(draft, notes)]) + sum(

@@ -88,7 +88,7 @@ class Envelope:
     def in_place_of(self, attempt: str, increments: int) -> "Envelope":
         """What is committed of it where a dead receipt becomes `applied`, which stood for that use of the id, and so
         many increments. It goes on to stand for them, whichever use this is: else the other one would count again.
-        Receipts of older versions say neither.
+        A receipt of a message that was given up for its age says neither.
         """
         return replace(self, attempt=attempt or self.attempt, increments=increments or self.increments)
 

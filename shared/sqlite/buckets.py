@@ -21,13 +21,11 @@ TABLES: Final = """
         PRIMARY KEY (counter, period, begin, shard)
     ) WITHOUT ROWID;
     CREATE INDEX buckets_expires ON buckets (expires);
-"""
-DATES: Final = """
     -- What counts by time know of dates, see `Dates`.
-    CREATE TABLE IF NOT EXISTS dates (
+    CREATE TABLE dates (
         only INTEGER PRIMARY KEY CHECK (only = 1), closed INTEGER NOT NULL, latest INTEGER NOT NULL
     );
-    INSERT OR IGNORE INTO dates VALUES (1, 0, 0);
+    INSERT INTO dates VALUES (1, 0, 0);
 """
 _ADD: Final = (
     "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"

@@ -100,8 +100,7 @@ class SqliteOverlay(KeptByBroker):
             rows = self._db.execute("SELECT number, seqs FROM acks WHERE number > ? ORDER BY number", (self._last_ack,))
             gone = 0
             for number, seqs in rows:
-                told = orjson.loads(seqs)
-                for seq_or_counter in [told] if isinstance(told, str) else told:  # earlier builds told one counter
+                for seq_or_counter in orjson.loads(seqs):
                     if isinstance(seq_or_counter, str):
                         self._pending.raise_floor(seq_or_counter, floor)
                         gone += 1

@@ -40,8 +40,8 @@ def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> No
 
 
 def took_off(db: sqlite3.Connection, weight: int, increments: int) -> None:
-    """Take off what is no longer pending. A file of an earlier build has counted only bytes."""
-    db.execute("UPDATE broker SET bytes = max(bytes - ?, 0), increments = increments - ?", (weight, increments))
+    """Take off what is no longer pending."""
+    db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", (weight, increments))
 
 
 def raise_floors(db: sqlite3.Connection, counters: Sequence[str], floor: Instant) -> None:

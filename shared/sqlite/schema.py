@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.errors import SettingsError
-from shared.sqlite.buckets import DATES, TABLES
+from shared.sqlite.buckets import TABLES
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
 
-VERSION: Final = 13
-"""The version of the tables. Files of earlier versions were made before the first release, and are refused."""
+VERSION: Final = 14
+"""The version of the tables. Builds before the first release made files of earlier versions, which are refused."""
 _TABLES: Final = """
     -- `since` is the file's time when a message was accepted. No receipt that lived then is swept while the message is
     -- there: it may be the receipt of an id in the message.
@@ -143,12 +143,10 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
     if flaw := flaw_of_version(db):
         raise SettingsError(f"{path} {flaw}")
     if version_of(db):
-        if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dates'").fetchone():  # made before it had one
-            db.executescript(f"BEGIN IMMEDIATE; {DATES} COMMIT;")
         return
     pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {DATES} {pragmas} COMMIT;")
+        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {pragmas} COMMIT;")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
@@ -160,7 +158,10 @@ def flaw_of_version(db: sqlite3.Connection) -> str | None:
     if version > VERSION:
         return f"has schema {version}, this Countersink knows {VERSION}: use a newer one"
     if 0 < version < VERSION:
-        return f"has schema {version}, of a build from before the first release: only that build can read it"
+        return (
+            f"has schema {version}, of a build from before the first release: export its totals with that build, and"
+            " count them into a new file, as docs/operations.md#upgrades says"
+        )
     return None
 
 

@@ -48,7 +48,7 @@ class DeadContract:
         assert (await look(store, "c"))[0].dead == ()
 
     async def test_without_a_body_only_its_letter_knows_what_is_dead(self, store: Store) -> None:
-        """An older version wrote it."""
+        """It was given up for its age."""
         await store.apply(commit(keys=("k",), state=DEAD))
         found, settled = await look(store, "a", "k")
         assert (found.dead, settled) == ((), set())
@@ -125,7 +125,7 @@ class DeadContract:
         await store.apply(Commit((), (), (dead("k", {"a": 5}, X, why="still"),)))
         (kept,) = await store.dead("", 10)
         assert dead_receipt_bodies.read(kept).letter.reason == "still"
-        await store.apply(Commit((), (), (Receipt("k", LATER, DEAD),)))  # an older version renews it
+        await store.apply(Commit((), (), (Receipt("k", LATER, DEAD),)))
         assert await store.dead("", 10) == [kept]
         assert len((await look(store))[0].dead) == 1
 

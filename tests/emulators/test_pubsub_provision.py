@@ -54,7 +54,6 @@ async def test_it_gives_more_time_and_never_less(empty_pubsub: Pubsub) -> None:
 
 
 async def test_a_topic_without_retention_gets_it(empty_pubsub: Pubsub) -> None:
-    """As earlier versions made it."""
     client, place = empty_pubsub.client(), empty_pubsub.place
     await client.create_topic(types.Topic.pb()(name=place.topic))
     topic, *_ = await provision(client, place, lease=60.0, retention=WEEK)

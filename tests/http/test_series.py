@@ -287,16 +287,3 @@ async def test_a_clock_that_was_far_ahead_puts_nothing_into_that_future(keeping:
         found = await series(keeping, "page:a", f"?by=hour&from={written(hours_ago(3))}")
         assert (found["total"], found["exact"]) == (2, False)
         await keeping.apply()
-
-
-async def test_a_file_of_a_build_that_knew_no_closed_periods_can_be_used(tmp_path: Path) -> None:
-    async with running(tmp_path, windows=RULES) as service:
-        await service.incr("page:a")
-        await service.apply()
-        file = Path(service.parts.store.database.path)  # type: ignore[attr-defined]
-    with closing(connect_to(file)) as db:
-        db.execute("DROP TABLE dates")
-    async with running(tmp_path, windows=RULES) as service:
-        await service.incr("page:a")
-        await service.apply()
-        assert (await series(service, "page:a", "?by=hour"))["total"] == 2

@@ -72,7 +72,7 @@ async def _followed(
     client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], time: Instant | None, *, unknown: int
 ) -> Sequence[Followed]:
     """`unknown`: until when no rules were followed if there are counts, and nobody has ever promised anything. They are
-    of an earlier version, or of another application.
+    of another application.
     """
     if found:
         return followed_of(found[0].entity.properties[_ALL].blob_value)

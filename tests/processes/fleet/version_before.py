@@ -9,18 +9,18 @@ from typing import Final
 from tests.meta.checkout import ROOT
 from tests.needs import missing
 
-COMMIT: Final = "5d33cdfb564e"
-"""Of the last version that others may run. Change it with each release, and whenever formats may no longer be mixed."""
-FILES: Final = "e532faee523f"
-"""The same, for processes on a SQLite file: the first version with this schema."""
+COMMIT: Final = "HEAD"
+"""Of the release before this one. There is none before 0.1.0, so until then this version stands in for it. Change it
+with each release.
+"""
 
 
-def unpack(folder: Path, commit: str) -> Path:
+def unpack(folder: Path) -> Path:
     packages = ("countersink", "countersink_server", "ingest", "flusher", "shared")
-    command = ["git", "archive", "--format=tar", commit, *packages]
+    command = ["git", "archive", "--format=tar", COMMIT, *packages]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        missing(f"git does not have the version before ({commit}): {done.stderr.decode()}")
+        missing(f"git does not have the version before ({COMMIT}): {done.stderr.decode()}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as files:
         files.extractall(folder, filter="data")
     return folder

@@ -330,7 +330,7 @@ async def test_a_store_that_is_away_is_waited_for_and_then_nothing_is_lost() -> 
 
 
 async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_before_it_buries() -> None:
-    """An older version wrote the receipt, and was killed before it buried the message."""
+    """Who gave it up was killed before it buried the message."""
     morgue = Morgue()
     key = key_of_envelope("e")
     await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))

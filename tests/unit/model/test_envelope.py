@@ -87,7 +87,7 @@ def test_no_envelope_is_taken_for_a_part_of_another(one: str, other: str, number
 
 
 def test_a_revived_envelope_goes_on_to_stand_for_the_use_that_its_dead_receipt_names() -> None:
-    """Else the other use of its id would count again. Receipts of older versions name none."""
+    """Else the other use of its id would count again. A receipt of what was given up for its age names none."""
     envelope = Envelope("e", {"a": 1, "b": 2}, retried=True, attempt="second")
     revived = envelope.in_place_of("first", 5)
     assert (revived.attempt, revived.increments) == ("first", 5)

@@ -57,7 +57,7 @@ class CountingStore(MemoryStore):
 
 
 async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_by_one_later() -> None:
-    """A receipt that an older flusher wrote does not say its envelope."""
+    """A receipt that does not say its envelope is found under its key."""
     clock, ids = ManualClock(), EnvelopeIds()
     overlay, store = ProcessOverlay(clock), CountingStore(clock)
     cleanup = OverlayCleanup(store, overlay)
@@ -66,14 +66,14 @@ async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_b
         [*(Envelope(name, {"a": 1}) for name in names), Envelope("key-1", {"a": 1}, retried=True)]
     ):
         pass
-    late, older = names[30], names[60]
-    found = [Receipt(key_of_envelope(name), LATER, envelope=name) for name in names if name not in {late, older}]
-    await store.apply(Commit((*found, Receipt(key_of_envelope(older), LATER)), ()))
+    late, unsaid = names[30], names[60]
+    found = [Receipt(key_of_envelope(name), LATER, envelope=name) for name in names if name not in {late, unsaid}]
+    await store.apply(Commit((*found, Receipt(key_of_envelope(unsaid), LATER)), ()))
     clock.turn(PATIENCE)
     await cleanup.settle_once()
     assert (store.asked, store.looked_up) == (1, 1)
     entries = (await overlay.view(["a"]))["a"].entries
-    assert {entry.key for entry in entries} == {key_of_envelope(name) for name in (late, older, "key-1")}
+    assert {entry.key for entry in entries} == {key_of_envelope(name) for name in (late, unsaid, "key-1")}
     await store.apply(Commit((Receipt(key_of_envelope(late), LATER, envelope=late),), ()))
     clock.turn(PATIENCE)
     await cleanup.settle_once()

@@ -49,7 +49,7 @@ def test_a_batch_under_a_key_is_second_as_a_whole() -> None:
     draft = coalescer.add_whole(Batch({"a": 2, "b": 1}, {"a": 2}, [], 3), "key")
     uses, key = Uses([draft], 0), key_of_envelope("key")
     assert uses.second() == uses.second({key: Note(attempt=draft.attempt)}) == 0
-    assert uses.second({key: Note()}) == 0, "an older version wrote it"
+    assert uses.second({key: Note()}) == 0, "it has no note"
     assert uses.second({key: Note(attempt="another")}) == 3
     draft.is_second = True
     assert uses.second() == 3

@@ -52,7 +52,7 @@ def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("version", "what"), [(VERSION + 1, "use a newer one"), (VERSION - 1, "only that build can read it")]
+    ("version", "what"), [(VERSION + 1, "use a newer one"), (VERSION - 1, "export its totals with that build")]
 )
 async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int, what: str) -> None:
     path = tmp_path / "file"

@@ -112,7 +112,7 @@ async def opened(settings: Settings) -> Queue | None:
 async def test_on_a_disk_that_ends_with_the_process_nothing_is_added(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What an earlier version has put there is still sent."""
+    """What was put there before, when it was durable, is still sent."""
     file = tmp_path / "spool.db"
     durable = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
     ephemeral = replace(durable, spool_disk="ephemeral")
