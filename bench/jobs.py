@@ -26,8 +26,8 @@ from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.jobs import DatastoreJobs
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
-from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
+from shared.memory.tasks import MemoryTasks
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
 from shared.model.times import Millis, StoreMillis

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Final
 
-from shared.memory.store import MemoryStore
 from shared.model.errors import ContendedError
 from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
+from tests.world.memory.store import MemoryStore
 
 HOLDS: Final = 1.0
 """Seconds for which a write keeps an entity from the next one: once a second is the guidance."""

@@ -1,1 +1,1 @@
-"""Adapters in memory: the overlay of one process, and fakes of all ports that pass the contract suites."""
+"""Adapters in memory: the overlay of one process, and the tasks of a job that a process runs alone."""

@@ -47,19 +47,3 @@ class ToldClock:
 
     def monotonic(self) -> Monotonic:
         return self._own.monotonic()
-
-
-class ManualClock:
-    """A clock that is turned by hand."""
-
-    def __init__(self, start: float = 1_800_000_000.0) -> None:
-        self._now = start
-
-    def now(self) -> WallSeconds:
-        return WallSeconds(self._now)
-
-    def monotonic(self) -> Monotonic:
-        return Monotonic(self._now)
-
-    def turn(self, seconds: float) -> None:
-        self._now += seconds

@@ -13,9 +13,9 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, in_memory, new_member
-from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
+from shared.memory.tasks import MemoryTasks
 from shared.model.backlog import Backlog
 from shared.ports.audit_data import Balance
 from shared.ports.broker import DeadLetters, Publisher, Subscription

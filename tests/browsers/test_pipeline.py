@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.runtime import metrics
-from shared.runtime.clock import ManualClock
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab, use_key
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ import pytest
 from countersink_server.cli import main
 from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink_server.commands.audit_ledger import Ledger, Line
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.receipts import DAY, HOUR, lifetime
 from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt, Tally
 from shared.ports.audit_data import Balance, Config, Shard, StoredReceipt
-from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 
 def audit(folder: Path, *arguments: str) -> Done:

@@ -17,9 +17,9 @@ from countersink_server.commands import keys as commands
 from ingest.access.keyring import KeyRing
 from ingest.access.keys import find, parse
 from shared.model.errors import CountersinkError
-from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, run
 from tests.processes.harness import processes
+from tests.world.manual_clock import ManualClock
 
 FILE = "COUNTERSINK_KEYS_FILE"
 

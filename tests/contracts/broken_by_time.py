@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from shared.memory.buckets import MemoryBuckets
-from shared.memory.store import MemoryStore
 from shared.model.buckets import ByTime
 from shared.model.errors import AlreadyAppliedError
 from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit
+from tests.world.memory.buckets import MemoryBuckets
+from tests.world.memory.store import MemoryStore
 
 
 class AddsToBucketsThoughRefused(MemoryStore):

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shared.memory.store import MemoryStore
 from shared.model.errors import CrowdedError
 from shared.model.times import Instant
 from shared.model.words import Commit, Guard, Receipt
+from tests.world.memory.store import MemoryStore
 
 
 class DropsWhatIsMoved(MemoryStore):

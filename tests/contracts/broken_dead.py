@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.memory.store import MemorySnapshot, MemoryStore
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt, Total
+from tests.world.memory.store import MemorySnapshot, MemoryStore
 
 
 class FindsNoDead(MemoryStore):

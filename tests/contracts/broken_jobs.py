@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.tasks import MemoryTasks
 from shared.model.job_shares import check_running, owner_of
 from shared.model.jobs import RUNNING, Done, Job, JobState, Task
 from shared.model.times import StoreMillis, WallMillis
 from shared.ports.jobs import Lease
+from tests.world.memory.jobs import MemoryJobs
 
 
 class ForgetsTheFirstJob(MemoryJobs):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shared.memory.letters import MemoryDeadLetters
 from shared.model.times import BEGINNING, BrokerMillis, Instant
 from shared.model.words import Delivery, Letter
+from tests.world.memory.letters import MemoryDeadLetters
 
 
 class HandsOutTheLiving(MemoryDeadLetters):

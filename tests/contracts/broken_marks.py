@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError
 from shared.model.times import Instant
 from shared.model.words import Commit
+from tests.world.memory.store import MemoryStore
 
 
 class ChecksNoMark(MemoryStore):

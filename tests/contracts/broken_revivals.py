@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import replace
 
-from shared.memory.store import MemoryStore
 from shared.model.times import Instant
 from shared.model.words import Commit
+from tests.world.memory.store import MemoryStore
 
 
 class RevivesWhatIsNotDead(MemoryStore):

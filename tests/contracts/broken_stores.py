@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.memory.store import MemorySnapshot, MemoryStore
 from shared.model.errors import RefusedError
 from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipts, Total
 from shared.runtime.clock import Clock
+from tests.world.memory.store import MemorySnapshot, MemoryStore
 
 
 class AppliesWithoutReceipts(MemoryStore):

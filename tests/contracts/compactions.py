@@ -11,11 +11,11 @@ from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedErro
 from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.ports.store import Store
-from shared.runtime.clock import ManualClock
 from tests.contracts.audit_data import data
 from tests.contracts.guards import guard, setting
 from tests.contracts.removals import delete
 from tests.contracts.store import LATER, commit, total
+from tests.world.manual_clock import ManualClock
 
 _KEYS = count()
 

@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.ports.overlay import Overlay
-from shared.runtime.clock import ManualClock
 from tests.contracts import (
     broken_audit_data,
     broken_brokers,
@@ -44,6 +40,10 @@ from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 LONGEST = 60.0
 """Seconds: a limit for tests that pass."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
-from shared.runtime.clock import ManualClock
 from tests.contracts.fleets import FleetContract, Shared
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 class TestMemory(FleetContract):

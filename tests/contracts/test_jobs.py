@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.tasks import MemoryTasks
 from shared.model.errors import RefusedError, ShareError, StorageFullError
 from shared.model.jobs import EXPORT, FAILED, Task
 from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
-from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.export_limits import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
@@ -21,6 +20,8 @@ from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.contracts.test_broken_adapters import LONGEST, first_failure, kinds
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.jobs import MemoryJobs
 
 
 def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:

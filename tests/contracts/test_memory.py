@@ -4,13 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.letters import MemoryDeadLetters
-from shared.memory.store import MemoryStore
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
-from shared.runtime.clock import ManualClock
 from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract
@@ -25,6 +21,10 @@ from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 
 def make_broker(kind: type[MemoryBroker] = MemoryBroker) -> Broker:

@@ -3,8 +3,8 @@
 import pytest
 
 from shared.memory.overlay import ProcessOverlay
-from shared.runtime.clock import ManualClock
 from tests.contracts.entries import EntriesContract, Written
+from tests.world.manual_clock import ManualClock
 
 
 def make_written(kind: type[ProcessOverlay] = ProcessOverlay) -> Written:

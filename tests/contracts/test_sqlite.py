@@ -14,7 +14,6 @@ from shared.model.times import NEVER, Instant, StoreMillis
 from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
-from shared.runtime.clock import ManualClock
 from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite import pending_rows
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
@@ -38,6 +37,7 @@ from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract, commit, total
+from tests.world.manual_clock import ManualClock
 
 ROOM = 10**7
 

@@ -11,7 +11,6 @@ from shared.model.errors import AlreadyAppliedError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.store import Store
-from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore
@@ -20,6 +19,7 @@ from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit
+from tests.world.manual_clock import ManualClock
 
 
 def key_of(name: str) -> str:

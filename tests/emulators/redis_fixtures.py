@@ -17,8 +17,6 @@ import pytest
 from deploy.free_ports import free_port
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, new_member
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
@@ -26,6 +24,8 @@ from shared.ports.fleet import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from tests.needs import program
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 LONGEST_START: Final = 10.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}

@@ -13,9 +13,9 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
 from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Total
-from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.manual_clock import ManualClock
 
 WRONG = {"string_value": "5", "boolean_value": True, "null_value": 0, "double_value": 2.5}
 NAMES = {"string_value": "string", "boolean_value": "boolean", "null_value": "null", "double_value": "double"}

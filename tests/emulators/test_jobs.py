@@ -24,8 +24,8 @@ from shared.google.datastore.jobs import BOOKS, DatastoreJobs
 from shared.google.datastore.keys import name_of
 from shared.google.pubsub.client import TIMEOUT
 from shared.google.pubsub.tasks import PubsubTasks
-from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
+from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Task

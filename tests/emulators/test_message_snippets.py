@@ -19,7 +19,6 @@ from flusher.flush.when_to_flush import FlushPolicy
 from shared.google.pubsub.client import PubsubPlace
 from shared.google.pubsub.provision import provision
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
@@ -29,6 +28,7 @@ from tests.emulators.pubsub_fixtures import LEASE, Pubsub
 from tests.meta.checkout import ROOT
 from tests.needs import missing, program
 from tests.world.flushing import tools_of
+from tests.world.memory.store import MemoryStore
 
 PAGE: Final = (ROOT / "docs" / "messages.md").read_text()
 PROJECT: Final = "my-project"

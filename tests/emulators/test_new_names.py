@@ -9,9 +9,9 @@ from ingest.publishing.new_names import NewNames
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import OverloadedError
-from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.manual_clock import ManualClock
 
 LIMITS = (NameLimit("page:", 20), NameLimit("", 25))
 

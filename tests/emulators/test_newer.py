@@ -7,7 +7,6 @@ import pytest
 from flusher.flush.flusher import Flusher
 from flusher.flush.when_to_flush import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
@@ -17,6 +16,7 @@ from tests.contracts.broker import pull_all
 from tests.contracts.store import total
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.world.flushing import tools_of
+from tests.world.memory.store import MemoryStore
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = 30

@@ -10,7 +10,6 @@ from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, new_member
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
@@ -23,6 +22,7 @@ from shared.wire.codec import encode
 from shared.wiring.process import redis_overlay
 from shared.wiring.spool import open_spool
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
+from tests.world.memory.store import MemoryStore
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
 SMALL = promised(Millis(600_000), Millis(60_000))

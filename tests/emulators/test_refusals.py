@@ -18,7 +18,7 @@ from ingest.publishing.spool import Spool
 from shared.model.envelope import Envelope
 from shared.model.errors import BrokerRejectedError, TransientError
 from shared.model.words import Message
-from shared.runtime.clock import ManualClock, SystemClock
+from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
@@ -28,6 +28,7 @@ from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.front import Front, front
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.processes.harness import Processes, processes
+from tests.world.manual_clock import ManualClock
 
 MET = 10
 """Calls that a refusal must have met before it passes."""

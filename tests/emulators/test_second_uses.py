@@ -10,13 +10,13 @@ from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.uses import Uses
 from ingest.routes.receipt_status import AppliedWaits, Tracking
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.model.words import Increment
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.world.flushing import tools_of
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 
 LONGEST = 60.0
 ITEM = Increment("a", 1, "x")

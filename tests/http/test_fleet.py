@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
-from shared.runtime.clock import ManualClock
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 async def test_a_file_has_no_list(service: Service) -> None:

@@ -16,10 +16,10 @@ from ingest.access.keys import make, parse, written
 from shared.config.lists import networks
 from shared.model.errors import SettingsError
 from shared.runtime import metrics
-from shared.runtime.clock import ManualClock
 from tests.http.both_ways import connected, poll, post
 from tests.http.keys import SHOP, bearer, keys_file
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
 
 
 async def status(service: Service, text: str, name: bytes = b"c") -> int:

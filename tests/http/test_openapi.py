@@ -12,11 +12,11 @@ import orjson
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
-from shared.runtime.clock import ManualClock
 from tests.http import contract
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 PATHS: dict[str, dict[str, Any]] = contract.DOCUMENT["paths"]
 OPERATIONS = [(path, method) for path, item in PATHS.items() for method in contract.METHODS if method in item]

@@ -13,9 +13,9 @@ from ingest.access.door import Door
 from ingest.access.keyring import KeyRing
 from ingest.http.problems import Problem, problem_of
 from shared.model.errors import ShareError
-from shared.runtime.clock import ManualClock
 from tests.http import contract
 from tests.http.keys import ALL, SHOP, keys_file
+from tests.world.manual_clock import ManualClock
 
 OPERATIONS = [
     (method.upper(), path)

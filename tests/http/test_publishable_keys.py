@@ -12,10 +12,10 @@ import pytest
 from ingest.access import keyring
 from ingest.access.keys import parse
 from shared.config.settings import Settings
-from shared.runtime.clock import ManualClock
 from tests.http.answer import Answer
 from tests.http.keys import SHOP, keys_file
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
 
 SITE: Final = {"publishable": True, "scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP]}
 

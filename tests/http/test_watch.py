@@ -16,11 +16,12 @@ from yarl import URL
 
 from ingest.routes import watch, watches
 from shared.model.errors import TransientError
-from shared.runtime.clock import ManualClock, SystemClock
+from shared.runtime.clock import SystemClock
 from tests.http import answer
 from tests.http.both_ways import poll
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
 
 
 class Stream:

@@ -29,7 +29,7 @@ def test_no_two_have_the_same_name() -> None:
     ("place", "make"),
     [
         ("shared.model.sharding.gone", instead(1)),
-        ("shared.memory.store.MemoryStore.gone", instead(1)),
+        ("tests.world.memory.store.MemoryStore.gone", instead(1)),
         ("shared.gone.was_compacted", instead(1)),
         ("shared.model.sharding.was_compacted", lambda there: there),
         ("shared.model.sharding.was_compacted", calling(choose=None)),

@@ -120,7 +120,9 @@ mutation("a file removes what was deleted though it holds something", "shared.sq
     calling(sum=lambda _: 0)
 )
 mutation(
-    "what was deleted is removed though something is under way to it", "shared.memory.store.MemoryStore._held", SEEDS
+    "what was deleted is removed though something is under way to it",
+    "tests.world.memory.store.MemoryStore._held",
+    SEEDS,
 )(returning(0))
 
 

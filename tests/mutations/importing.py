@@ -24,7 +24,7 @@ def _(apply: Any) -> Any:
     return mutant
 
 
-@mutation("an import adds to what it saw before the others", "shared.memory.store.MemoryStore.apply", IMPORTS)
+@mutation("an import adds to what it saw before the others", "tests.world.memory.store.MemoryStore.apply", IMPORTS)
 def _(apply: Any) -> Any:
     async def mutant(self: Any, commit: Any) -> Any:
         there = {mark: self._marks.get(mark[:2], 0) for mark in commit.marks}

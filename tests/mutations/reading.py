@@ -32,7 +32,7 @@ def _(_: Any) -> Any:
 
 
 @mutation(
-    "overlay dropped too early: when a message is pulled", "shared.memory.broker.MemoryBroker.pull", MEMORY, SEEDS
+    "overlay dropped too early: when a message is pulled", "tests.world.memory.broker.MemoryBroker.pull", MEMORY, SEEDS
 )
 def _(pull: Any) -> Any:
     async def mutant(self: Any, *limits: Any, **more: Any) -> Any:

@@ -11,8 +11,6 @@ from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.when_to_flush import FlushPolicy
 from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.store import MemoryStore
 from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
@@ -22,8 +20,11 @@ from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import Clock, ManualClock
+from shared.runtime.clock import Clock
 from shared.wire.codec import encode
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 PROMISE: Final = promised(Millis(7 * DAY), DAY)
 

@@ -17,10 +17,7 @@ from ingest.access.keys import Key, written
 from ingest.server.server import listen
 from ingest.service import Ingest
 from shared.config.settings import Settings, promise_of
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.jobs import MemoryJobs, MemoryTasks
-from shared.memory.letters import MemoryDeadLetters
-from shared.memory.store import MemoryStore
+from shared.memory.tasks import MemoryTasks
 from shared.model.errors import StorageFullError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
@@ -28,6 +25,10 @@ from shared.runtime import metrics
 from tests.http.fuzz.line import Line
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 SECRET: Final = "ab" * 32
 ORIGIN: Final = "https://shop.example"

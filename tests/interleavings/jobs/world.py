@@ -22,8 +22,7 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.tasks import MemoryTasks
 from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
@@ -39,6 +38,8 @@ from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.changes import ChangedStore
 from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
 from tests.world.flushing import tools_of
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.jobs import MemoryJobs
 
 LEASE = 2.0
 LIVE = lifetime(Millis(7 * DAY), of_client=True)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 from countersink_server.commands.audit import AGREES, judge, look
-from shared.memory.broker import MemoryBroker
 from shared.model.errors import BrokerRejectedError
 from shared.model.words import Delivery, Message, Tally
 from shared.ports.broker import Check, at_any_time
@@ -12,6 +11,7 @@ from shared.wire.codec import decode
 from tests.interleavings.simulation.poison import PickyStore, total
 from tests.interleavings.steps.changes import split
 from tests.interleavings.steps.letters import BuriesApart
+from tests.world.memory.broker import MemoryBroker
 from tests.world.series import everything
 
 

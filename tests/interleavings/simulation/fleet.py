@@ -12,8 +12,6 @@ from uuid import UUID
 from flusher.flush.flusher_record import BacklogWitness
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership
-from shared.memory.broker import MemoryBroker
-from shared.memory.fleet import MemoryFleetBook
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
@@ -35,6 +33,8 @@ from tests.interleavings.simulation.servers import Site
 from tests.interleavings.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.interleavings.simulation.users import COUNTERS, Users
 from tests.interleavings.steps.network import RemoteBroker
+from tests.world.memory.broker import MemoryBroker
+from tests.world.memory.fleet import MemoryFleetBook
 
 HOSTS: Final = ("a", "b")
 """Addresses of a Redis."""

@@ -9,7 +9,6 @@ from typing import Final
 from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
-from shared.memory.broker import MemoryBroker
 from shared.model import receipt_notes
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.times import Instant, StoreMillis
@@ -17,6 +16,7 @@ from shared.model.words import Commit, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime.clock import Clock
 from tests.interleavings.steps.changes import ChangedStore
+from tests.world.memory.broker import MemoryBroker
 
 LETTERS: Final = 0.7
 """How often a replay goes on with the letters before it asks the store, which has the rest."""

@@ -19,7 +19,6 @@ from ingest.publishing.spool import Spool
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import StoodStillError
 from shared.model.promises import Promise, promised
@@ -43,6 +42,7 @@ from tests.interleavings.steps.network import (
     RemoteWrittenOverlay,
 )
 from tests.world.flushing import tools_of
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.series import ALL_KEPT
 
 LEASE = 2.0

@@ -14,7 +14,6 @@ from countersink_server.commands.importer import Importer, ImportOptions, Import
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
@@ -26,6 +25,7 @@ from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.network import RemoteStore
 from tests.unit.commands.sources import FakeSource
+from tests.world.memory.store import MemoryStore
 
 SECONDS = 20.0
 NAMES = [f"counter-{number}" for number in range(8)]

@@ -7,12 +7,12 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 
 from typing import NamedTuple
 
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 MOST = 26
 """Powers of four below 2^53."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shared.memory.broker import MemoryBroker
 from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Letter
+from tests.world.memory.broker import MemoryBroker
 
 
 class BuriesApart(MemoryBroker):

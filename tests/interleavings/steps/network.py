@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.counters.kept_by_broker import KeptByBroker
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.buckets import Counts
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
@@ -21,6 +18,9 @@ from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Recei
 from shared.ports.audit_data import AuditData
 from shared.ports.broker import Check, at_any_time
 from shared.ports.readings import Snapshot
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 
 @dataclass(eq=False)

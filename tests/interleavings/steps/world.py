@@ -26,7 +26,6 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import SET, ChangeRequest, Setter
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.promises import promised
@@ -36,7 +35,6 @@ from shared.model.words import Commit, Increment, Letter, Message, Reading
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import ManualClock
 from shared.runtime.ids import of_key
 from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, Shown, counted
 from tests.interleavings.steps.letters import BuriesApart
@@ -49,6 +47,8 @@ from tests.interleavings.steps.network import (
     RemoteWrittenOverlay,
 )
 from tests.world.flushing import tools_of
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")

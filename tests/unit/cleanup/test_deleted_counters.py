@@ -6,11 +6,11 @@ import pytest
 
 from flusher.cleanup.deleted_counters import FIRST, LONGEST, MOST, MOST_IN_VAIN, CounterRemover
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 
 class CountingStore(MemoryStore):

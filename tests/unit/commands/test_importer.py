@@ -8,16 +8,16 @@ import pytest
 from countersink_server.commands.audit import AGREES, judge, look
 from countersink_server.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.import_source import Foreign, Mark
 from shared.model.receipts import DAY
 from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit, total
 from tests.unit.commands.sources import FakeSource
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 LIVE = Millis(16 * DAY)
 INT64 = 2**63 - 1

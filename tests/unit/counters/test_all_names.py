@@ -6,9 +6,9 @@ import pytest
 
 from shared.counters.all_names import AllNames
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import InexactError
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 ORDER = ("pending", "dead", "stored")
 

@@ -8,16 +8,16 @@ import pytest
 from shared.counters import reader
 from shared.counters.pending import Pending
 from shared.counters.reader import Reader
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.entry_log import EntryLog
 from shared.model.envelope import Envelope
 from shared.model.exact_reads import Base, keys_of, pending, pending_since
 from shared.model.times import Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Entry, Increment, Total, View
-from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 ROUNDS = 5_000
 

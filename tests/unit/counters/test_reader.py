@@ -8,17 +8,17 @@ import pytest
 from shared.config.windows import rules_of
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.times import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
-from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 from tests.world.series import ALL_KEPT, everything
 
 

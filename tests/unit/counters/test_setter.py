@@ -9,7 +9,6 @@ import pytest
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, ChangeRequest, Setter, divided
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.errors import (
     ChangedError,
@@ -25,7 +24,8 @@ from shared.model.receipts import DAY, key_of_set
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 
 class Parts:

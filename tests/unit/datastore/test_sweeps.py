@@ -14,7 +14,7 @@ from shared.google.datastore.store import DatastoreStore
 from shared.model.jobs import EXPORT, Job
 from shared.model.times import StoreMillis
 from shared.model.words import Receipt
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
 
 NOW = StoreMillis(10_000)
 OLD, NEW = StoreMillis(1_000), StoreMillis(99_000)

@@ -9,9 +9,6 @@ from flusher.dead_letters.drop import drop
 from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import LEFT_AS_UNSURE, Replay, ReplayOutcome
 from flusher.flush.window import TOO_OLD
-from shared.memory.broker import MemoryOverlay
-from shared.memory.letters import MemoryDeadLetters
-from shared.memory.store import MemoryStore
 from shared.model import dead_receipt_bodies
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
@@ -19,8 +16,11 @@ from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
 from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import Commit, Increment, Letter, Message, Receipt
-from shared.runtime.clock import ManualClock
 from tests.world.flushing import Bench
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryOverlay
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 
 class Moody(MemoryStore):

@@ -3,11 +3,11 @@
 import asyncio
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.fleet import Fleet
 from shared.ports.fleet import FleetLook
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 async def test_a_fleet_whose_entity_was_deleted_is_seen_as_it_is() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import OWES, Membership, in_memory
-from shared.memory.fleet import MemoryFleetBook
 from shared.memory.member import MemberOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.runtime.clock import SystemClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 class Book(MemoryFleetBook):

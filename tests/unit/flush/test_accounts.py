@@ -9,8 +9,6 @@ import pytest
 
 from flusher.dead_letters.open_letter import open_letter
 from flusher.dead_letters.replay import Replay
-from shared.memory.letters import MemoryDeadLetters
-from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
@@ -21,6 +19,8 @@ from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.interleavings.simulation.poison import PickyStore
 from tests.world.flushing import Bench
+from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.store import MemoryStore
 
 COUNTED = (metrics.APPLIED, metrics.DEDUPLICATED, metrics.DEAD_INCREMENTS, metrics.FOREIGN)
 PLAIN = Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, (Increment("c", 2, "i1"),))

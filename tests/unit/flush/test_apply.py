@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.apply import apply
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
-from shared.runtime.clock import ManualClock
 from shared.runtime.otlp_traces import OtlpTraces
 from shared.runtime.traces import Trace
 from tests.contracts.store import commit
 from tests.processes.collector import Collector, collecting
 from tests.world.flushing import tools_of
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 PUBLISHED = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
 

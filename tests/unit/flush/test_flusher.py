@@ -9,17 +9,17 @@ import pytest
 from flusher.flush.window import TOO_OLD
 from flusher.service import make_flusher, make_tools
 from shared.config.settings import Settings
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
-from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 NOBODY = 60.0
 

@@ -12,13 +12,13 @@ from shared.model.promises import Promise, promised
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR, key_of_increment
 from shared.model.times import Millis
 from shared.model.words import Increment
-from shared.runtime.clock import ManualClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.world.flushing import tools_of
+from tests.world.manual_clock import ManualClock
 
 HOUR_LONG, WEEK, MONTH = [promised(Millis(retention), Millis(0)) for retention in (HOUR, 7 * DAY, 30 * DAY)]
 

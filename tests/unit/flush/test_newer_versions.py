@@ -12,9 +12,8 @@ from flusher.flush.newer_versions import PAUSE
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
 from shared.counters.all_names import AllNames
-from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
+from shared.memory.tasks import MemoryTasks
 from shared.model import jobs
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
@@ -22,7 +21,7 @@ from shared.model.jobs import Job, Task
 from shared.model.times import BrokerMillis, Instant, StoreMillis
 from shared.model.words import Delivery, Letter, Message
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import ManualClock, SystemClock
+from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
 from shared.runtime.supervise import Stop
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
@@ -31,6 +30,9 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.tasks import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
 from tests.world.flushing import Bench
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.store import MemoryStore
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = Message(b'{"counter":"a","delta":5}', V2)

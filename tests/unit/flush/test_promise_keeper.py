@@ -9,7 +9,6 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.plan import Plan
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.window import TOO_OLD, Window
-from shared.memory.store import MemoryStore
 from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
@@ -18,6 +17,7 @@ from shared.model.receipts import DAY, HOUR
 from shared.model.times import Instant, Millis
 from shared.model.words import Commit
 from tests.world.flushing import Bench
+from tests.world.memory.store import MemoryStore
 
 SHORT, LONG = Millis(600_000), Millis(31 * DAY)
 MOST_STEPS = 100

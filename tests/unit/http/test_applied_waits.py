@@ -5,13 +5,13 @@ from contextlib import closing
 
 from ingest.routes.receipt_status import HELD, AppliedWaits, Tracking
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
+from tests.world.memory.store import MemoryStore
 
 KEY = key_of_envelope("e")
 

@@ -14,9 +14,8 @@ from flusher.jobs.worker import Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import PATIENCE, Compactor
 from shared.counters.reader import Reader
-from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
+from shared.memory.tasks import MemoryTasks
 from shared.model.errors import (
     ContendedError,
     DamagedError,
@@ -43,8 +42,10 @@ from shared.model.receipts import DAY
 from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
-from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.store import MemoryStore
 
 LIVE = Millis(16 * DAY)
 LATER = StoreMillis(10**14)

@@ -12,14 +12,14 @@ from flusher.flush.window import Window
 from flusher.service import MOST_COUNTERS
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
-from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.model.times import BrokerMillis
 from shared.model.words import APPLIED, Delivery, Increment, Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.clock import ManualClock
 from shared.wire.codec import decode
 from tests.interleavings.simulation.loop import VirtualLoop
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker
 
 SHORT: Final = 1.0
 """Seconds of a window while it has not grown."""

@@ -14,10 +14,10 @@ from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTER
 from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import MOST_LOOKED_AT
 from flusher.shards.write_rate import WRITES_FOR_A_READ
-from shared.memory.store import MemoryStore
-from shared.runtime.clock import ManualClock
 from tests.meta.checkout import ROOT
 from tests.unit.planning.random_traffic import simulated
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 ROWS: Final[dict[str, dict[str, Any]]] = {
     row["name"]: row for row in json.loads((ROOT / "bench" / "results.json").read_text())["rows"]

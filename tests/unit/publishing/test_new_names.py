@@ -10,11 +10,11 @@ from ingest.publishing import new_names
 from ingest.publishing.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames, Trial
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import OverloadedError, ShareError, TransientError
 from shared.model.words import Guard
-from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 ALL = NameLimit("", 5)
 PAGES = NameLimit("page:", 2)

@@ -4,13 +4,13 @@ from collections.abc import Collection
 
 from ingest.publishing.overlay_cleanup import MOST, OverlayCleanup
 from shared.memory.overlay import PATIENCE, ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
-from shared.runtime.clock import ManualClock
 from shared.runtime.ids import EnvelopeIds
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.store import MemoryStore
 
 LATER = StoreMillis(1 << 60)
 

@@ -6,7 +6,7 @@ from ingest.publishing.batch import Draft
 from ingest.publishing.pending_shares import PendingShares
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
 
 MOST = 32 * 2**20
 

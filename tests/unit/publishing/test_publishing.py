@@ -7,7 +7,6 @@ import pytest
 
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import LONGEST_PUBLISH, Publishing
-from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import (
@@ -23,9 +22,10 @@ from shared.model.errors import (
 from shared.model.words import Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
-from shared.runtime.clock import ManualClock
 from shared.runtime.standstill import LONGEST
 from shared.wire.codec import decode
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker
 
 LIMITS = [
     OverloadedError("too much", 2.5),

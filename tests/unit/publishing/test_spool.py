@@ -8,7 +8,6 @@ import pytest
 from ingest.publishing.forwarding import MOST_REFUSED, PAUSE
 from ingest.publishing.publishing import LONGEST_PUBLISH
 from ingest.publishing.spool import LONGEST_FORWARD, TOO_OLD, Spool
-from shared.memory.broker import MemoryBroker
 from shared.model.errors import (
     BrokerRejectedError,
     DoubtfulError,
@@ -22,8 +21,9 @@ from shared.model.errors import (
 from shared.model.times import BEGINNING, StoreMillis
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.clock import ManualClock
 from shared.runtime.standstill import deadline
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker
 
 AGE = 3_600.0
 

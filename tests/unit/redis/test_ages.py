@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.promises import Promise, ages, promised
 from shared.model.receipts import DAY
 from shared.model.times import Millis
 from shared.redis.ages import AGAIN, BELIEVED, KNOWN, KnownPromises
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 ONE = promised(Millis(7 * DAY), DAY)
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.errors import InexactError
 from shared.model.times import Instant
 from shared.redis import overlay as redis_overlay
 from shared.redis.overlay import RedisOverlay
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 async def test_a_list_does_not_come_from_an_overlay_that_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from shared.model.errors import ContendedError, StorageFullError, TransientError
 from shared.runtime.backoff import Backoff, insist, tries, within
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
 
 
 class Fails:

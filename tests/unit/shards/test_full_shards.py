@@ -7,9 +7,9 @@ from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import ShardFullError
 from shared.model.times import NEVER
 from shared.model.words import SHARD_FULL, Commit, Receipt
-from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 COUNTER = "hot"
 ROUNDS = 30

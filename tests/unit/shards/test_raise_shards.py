@@ -9,18 +9,18 @@ from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
-from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.memory.store import MemoryStore
 from shared.model.errors import ContendedError, ShrunkError
 from shared.model.receipts import DAY
 from shared.model.times import StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
-from shared.runtime.clock import ManualClock
 from tests.contracts.compactions import spread
 from tests.contracts.guards import guard
 from tests.contracts.removals import delete
 from tests.contracts.store import commit, total
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 
 class Bench:

@@ -19,10 +19,10 @@ from shared.model.promises import promised
 from shared.model.receipts import DAY
 from shared.model.times import BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt, ShardAdd
-from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 LIVE = Millis(16 * DAY)
 LATER = StoreMillis(10**14)

@@ -11,12 +11,12 @@ import pytest
 from shared.model.errors import SettingsError, StorageFullError
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt
-from shared.runtime.clock import ManualClock
 from shared.sqlite import schema
 from shared.sqlite.audit_data import MOST_READ
 from shared.sqlite.database import Database
 from shared.sqlite.schema import VERSION
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 
 @pytest.fixture

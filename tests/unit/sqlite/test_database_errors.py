@@ -12,13 +12,13 @@ import pytest
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Message, Receipt
-from shared.runtime.clock import ManualClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.pending_rows import weight_of
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.witness import FileWitness
+from tests.world.manual_clock import ManualClock
 
 MESSAGE = Message(b'{"counter":"a"}')
 

@@ -13,13 +13,13 @@ from shared.model.errors import OverloadedError, StorageFullError
 from shared.model.import_source import Mark
 from shared.model.times import Instant
 from shared.model.words import Commit, Message, ShardAdd
-from shared.runtime.clock import ManualClock
 from shared.sqlite import database as module
 from shared.sqlite import write_ahead_log as log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 MESSAGE = Message(bytes(98))
 """With its attributes 100 bytes."""

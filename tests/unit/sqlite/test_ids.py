@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
 from shared.model.times import BEGINNING, NEVER, StoreMillis
 from shared.model.words import Commit, Receipt
-from shared.runtime.clock import ManualClock
 from shared.sqlite import ids, receipts
 from shared.sqlite.database import Database
 from shared.sqlite.schema import make_tables
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 LATER = StoreMillis(10**12)
 

@@ -7,9 +7,9 @@ import pytest
 
 from shared.model.times import NEVER
 from shared.model.words import Commit, Receipt, ShardAdd
-from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
 
 NUMBER: Final = 20_000
 PAGE: Final = 100

@@ -12,11 +12,11 @@ from shared.model.receipts import key_of_envelope
 from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import Increment
 from shared.redis.own_entries import Copy
-from shared.runtime.clock import ManualClock
 from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
+from tests.world.manual_clock import ManualClock
 
 ROOM = 10**7
 LARGE = 10**6

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from shared.memory.store import MemoryStore
 from shared.model.fleet import Fleet, first
 from shared.model.times import BEGINNING, StoreMillis
 from shared.ports.fleet import FleetLook
+from tests.world.memory.store import MemoryStore
 
 
 class MemoryFleetBook:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from shared.memory.broker import MemoryBroker
 from shared.model.times import Instant
 from shared.model.words import Delivery, Letter
+from tests.world.memory.broker import MemoryBroker
 
 
 class MemoryDeadLetters:

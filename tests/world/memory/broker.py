@@ -158,7 +158,7 @@ class MemoryOverlay(KeptByBroker):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:  # noqa: ARG002
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         for counter in counters:
             self._pending.raise_floor(counter, time)
 

@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from shared.memory.audit_data import MemoryAuditData, pages
-from shared.memory.buckets import MemoryBuckets
 from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.buckets import Counts
 from shared.model.errors import (
@@ -23,6 +21,8 @@ from shared.model.times import BEGINNING, Instant, StoreMillis, WallMillis, Wall
 from shared.model.words import DEAD, SHARD_FULL, Bounds, Commit, Guard, Receipt, Receipts, Total
 from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
+from tests.world.memory.audit_data import MemoryAuditData, pages
+from tests.world.memory.buckets import MemoryBuckets
 
 
 class MemoryStore:

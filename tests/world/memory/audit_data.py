@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
-from shared.memory.buckets import MemoryBuckets
 from shared.model.buckets import Followed
 from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
+from tests.world.memory.buckets import MemoryBuckets
 
 PAGE: Final = 100
 
