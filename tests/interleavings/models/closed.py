@@ -7,8 +7,10 @@ flusher that follows the rule or of one that follows none. A reader asks for all
 docs/adr/0030.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 END: Final = 2
 RULES: Final = frozenset({"close", "inside", "again", "shown", "never lowered", "latest", "present"})
@@ -50,11 +52,8 @@ class State(NamedTuple):
     wrong: str = ""
 
 
-class Model:
-    """With all rules, or without some of them."""
-
-    def __init__(self, rules: Iterable[str] = RULES) -> None:
-        self._rules = frozenset(rules)
+class Model(RuledModel):
+    rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:

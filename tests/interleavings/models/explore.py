@@ -2,9 +2,18 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 State = TypeVar("State")
+
+
+class RuledModel:
+    """A model with all of its `rules`, or with some of them, which shows that the others are needed."""
+
+    rules: ClassVar[frozenset[str]]
+
+    def __init__(self, rules: Iterable[str] | None = None) -> None:
+        self._rules = self.rules if rules is None else frozenset(rules)
 
 
 def explore(

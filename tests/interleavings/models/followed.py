@@ -5,8 +5,10 @@ has, and commits; between any of these it may stand still for ever so long. What
 See docs/adr/0023.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 FORCE: Final = 2
 END: Final = 6
@@ -34,11 +36,8 @@ class State(NamedTuple):
     """Of each period, whether its bucket lacks something."""
 
 
-class Model:
-    """With all rules, or without some of them."""
-
-    def __init__(self, rules: Iterable[str] = RULES) -> None:
-        self._rules = frozenset(rules)
+class Model(RuledModel):
+    rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:

@@ -5,8 +5,10 @@ be delivered again until it is acknowledged. Other ids come at any time, and so 
 generation may take the id at once, or later. See docs/adr/0029.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 LIFE: Final = 2
 END: Final = 7
@@ -40,11 +42,8 @@ class State(NamedTuple):
     counted: int = 0
 
 
-class Model:
-    """With all rules, or without some of them."""
-
-    def __init__(self, rules: Iterable[str] = RULES) -> None:
-        self._rules = frozenset(rules)
+class Model(RuledModel):
+    rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:

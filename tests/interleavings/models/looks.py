@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.interleavings.models.explorer import WrongError
-
 AGE = 1
 """Ticks for which a look serves questions."""
 TICKS = 2
@@ -82,7 +80,7 @@ def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         yield "a tick", state._replace(tick=state.tick + 1)
     yield from _of_a(state, rules)
     yield from _of_others(state)
-    yield from _of_reader(state, rules)
+    yield from _of_reader(state)
 
 
 def _changed(state: State, **what: Any) -> State:
@@ -135,7 +133,7 @@ def _of_others(state: State) -> Iterator[tuple[str, State]]:
             yield f"it is settled in {number + 1}", state._replace(entries=entries, floors=floors)  # type: ignore[arg-type]
 
 
-def _of_reader(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+def _of_reader(state: State) -> Iterator[tuple[str, State]]:
     whole = state.a == state.epoch
     look = Look(state.tick, state.epoch, whole, state.changed)
     if look != state.look:
@@ -150,19 +148,19 @@ def _of_reader(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         time = state.snapshot
         base = Base(time, 0 < state.applied <= time, entered, epoch)
         yield "R has a base", state._replace(snapshot=None, base=base if time >= floor else state.base)
-    _check(state, rules, entered=entered, floor=floor)
 
 
-def _check(state: State, rules: Rules, *, entered: bool, floor: int) -> None:
-    """A question that is asked now, and answered by the base and the overlay."""
+def flaw(state: State, rules: Rules) -> str | None:
+    """Of a question that is asked now, and answered by the base and the overlay."""
     base, look = state.base, state.look
-    assert look is not None
-    if base is None or not look.whole or base.epoch != look.epoch or base.time < floor:
-        return
+    if base is None or look is None or state.tick - look.begun > AGE:
+        return None
+    entered, floor = state.entries[look.epoch - 1], state.floors[look.epoch - 1]
+    if not look.whole or base.epoch != look.epoch or base.time < floor:
+        return None
     if rules.changes_void_bases and base.time < look.changed:
-        return
+        return None
     if entered and not base.asked:
-        return  # every entry is late here
+        return None  # every entry is late here
     value = base.applied + (entered and not base.applied)
-    if state.answered and not value:
-        raise WrongError("a reading says exact and misses it")
+    return "a reading says exact and misses it" if state.answered and not value else None

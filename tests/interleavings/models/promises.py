@@ -6,8 +6,10 @@ of these it may stand still for ever so long. Sweeps take every receipt that has
 retention and flusher 1 a long one; either may be the first, or stop. See docs/adr/0015.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 REACH: Final = (2, 4)
 LIFE: Final = (5, 7)
@@ -41,11 +43,8 @@ class State(NamedTuple):
     added: int = 0
 
 
-class Model:
-    """With all rules, or without some of them."""
-
-    def __init__(self, rules: Iterable[str] = RULES) -> None:
-        self._rules = frozenset(rules)
+class Model(RuledModel):
+    rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:

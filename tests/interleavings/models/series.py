@@ -6,8 +6,10 @@ takes a bucket that has expired. A reading adds the bucket and what is pending o
 that begin when all commits already followed the rule, and that are not past their retention. See docs/adr/0023.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 END: Final = 4
 RETENTION: Final = 1
@@ -34,11 +36,8 @@ class State(NamedTuple):
     """Periods of increments whose bucket a second commit would add: only without "same commit"."""
 
 
-class Model:
-    """With all rules, or without some of them."""
-
-    def __init__(self, rules: Iterable[str] = RULES) -> None:
-        self._rules = frozenset(rules)
+class Model(RuledModel):
+    rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:
