@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Final
 
 from ingest.http.places import Places
-from shared.counters.kept_by_broker import KeptByBroker
 from shared.model import receipt_notes
 from shared.model.errors import TransientError
 from shared.model.receipt_notes import Note
@@ -66,7 +65,7 @@ class Tracking:
         The store is asked for `long` in any case: these have been held for so long that settling them may have failed.
         """
         held = await self._overlay.holds(keys) if self._overlay.shared else ()
-        if isinstance(self._overlay, KeptByBroker):  # an entry goes with its message, so none is left to settle
+        if self._overlay.kept_by_broker:  # an entry goes with its message, so none is left to settle
             long = ()
         asked = [key for key in keys if key not in held or key in long]
         if not asked:

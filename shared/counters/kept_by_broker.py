@@ -13,6 +13,7 @@ class KeptByBroker:
 
     shared: Final = True
     crowded: Final = False
+    kept_by_broker: Final = True
 
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()

@@ -30,6 +30,8 @@ class ProcessOverlay:
     through one overlay.
     """
 
+    kept_by_broker: Final = False
+
     def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES, *, exact: bool = False) -> None:
         self._clock = clock
         self._most_entries = most_entries

@@ -22,6 +22,11 @@ class Overlay(Protocol):
         """Whether it holds so much that flushers should not take their time."""
         ...
 
+    @property
+    def kept_by_broker(self) -> bool:
+        """Whether an entry goes with the broker's message, so that none is ever left to settle."""
+        ...
+
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         """The entries and the floor of each counter, all at one instant within the call."""
         ...

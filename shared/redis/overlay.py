@@ -67,6 +67,8 @@ class RedisOverlay:
     A task runs between `open` and `close`. For a member it does what is needed to join; for others it looks for Redis.
     """
 
+    kept_by_broker: Final = False
+
     def __init__(
         self,
         url: str,
