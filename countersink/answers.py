@@ -47,11 +47,13 @@ class Counter:
     as_of: datetime
     shards: int
     exists: bool
+    generation: int = 0
+    """It changes when the counter is set, reset or deleted, and not when it counts."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Counter":
         """Fields that this version does not know are ignored."""
-        known = {name: answer[name] for name in cls.__slots__}
+        known = {"generation": 0} | {name: answer[name] for name in cls.__slots__ if name in answer}
         return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
 
 

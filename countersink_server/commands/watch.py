@@ -43,27 +43,28 @@ class CounterChange(NamedTuple):
     counter: "Counter"
     difference: int | None
     rate: float | None
-    """Of the difference, per second. Both are None at first."""
+    """Of the difference, per second. None if the counter was set, reset or deleted. Both are None at first."""
 
 
 class Differences:
     """Compares each counter with what it was."""
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[int, float]] = {}
+        self._before: dict[str, tuple[Counter, float]] = {}
 
     def take(self, counter: "Counter", now: float) -> CounterChange | None:
         """None if the total has not changed. `now` in seconds."""
         before = self._before.get(counter.name)
         if before is None:
-            self._before[counter.name] = counter.value, now
+            self._before[counter.name] = counter, now
             return CounterChange(counter, None, None)
-        value, then = before
-        if value == counter.value:
+        last, then = before
+        if last.value == counter.value:
             return None
-        self._before[counter.name] = counter.value, now
-        difference = counter.value - value
-        return CounterChange(counter, difference, difference / max(now - then, 0.001))
+        self._before[counter.name] = counter, now
+        difference = counter.value - last.value
+        was_set = last.generation != counter.generation
+        return CounterChange(counter, difference, None if was_set else difference / max(now - then, 0.001))
 
 
 async def _watch(options: argparse.Namespace) -> None:
@@ -116,7 +117,9 @@ def line_of(change: CounterChange, width: int, now: datetime) -> str:
     counter, difference, rate = change
     text = f"{now:%H:%M:%S}  {counter.name:{width}}  {counter.value}"
     if difference is not None:
-        text += f"  {difference:+}  {rate:.1f}/s"
+        text += f"  {difference:+}"
+    if rate is not None:
+        text += f"  {rate:.1f}/s"
     return text + ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
 
 

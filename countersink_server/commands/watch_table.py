@@ -39,16 +39,16 @@ class WatchTable:
         """Lines that it has drawn."""
 
     def take(self, counter: "Counter") -> bool:
-        """Returns whether to draw now: the counter is new, or was set."""
+        """Returns whether to draw now: the counter is new, or was set, which is no rate."""
         row = self._rows.get(counter.name)
         if row is None:
             self._rows[counter.name] = _Row(counter)
             return True
-        falls = counter.value < row.counter.value
-        if falls:
+        was_set = counter.generation != row.counter.generation
+        if was_set:
             row.ticked = counter.value
         row.counter = counter
-        return falls
+        return was_set
 
     def tick(self) -> None:
         """A second has passed."""

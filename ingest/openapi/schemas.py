@@ -186,6 +186,7 @@ SCHEMAS: Final[Schema] = {
             "as_of": INSTANT,
             "shards": COUNT,
             "exists": BOOLEAN,
+            "generation": _is(WHOLE, "It changes when the counter is set, reset or deleted, and not when it counts."),
         }
     ),
     "Counters": _object(

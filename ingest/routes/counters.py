@@ -130,7 +130,7 @@ class ReadRoutes:
 
 def render(reading: Reading) -> bytes:
     """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
-    return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b}' % (
+    return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,"generation":%d}' % (
         orjson.dumps(reading.name),
         reading.value,
         reading.applied,
@@ -139,4 +139,5 @@ def render(reading: Reading) -> bytes:
         written_at(reading.as_of).encode(),
         reading.shards,
         b"true" if reading.exists else b"false",
+        reading.generation,
     )

@@ -171,6 +171,7 @@ class Reader:
             as_of=base.as_of,
             shards=base.total.shards,
             exists=exists(base, view, more),
+            generation=base.total.guard.version,
         )
         if not keep:
             return reading

@@ -317,6 +317,8 @@ class Reading(NamedTuple):
     """The instant of the applied part."""
     shards: int
     exists: bool
+    generation: int = 0
+    """`Guard.version`: it changes with each set, reset or delete."""
 
     @property
     def value(self) -> int:

@@ -72,6 +72,28 @@ async def test_a_counter_is_set_reset_and_deleted_after_it_was_said_what_happens
     await tab.until(f"{button('Reset…')}.disabled && !{button('Set…')}.disabled")
 
 
+RATES: Final = """
+window.rates = new Set();
+new MutationObserver(() => (document.querySelector('main').innerText.match(/\\S+\\/s/g) ?? []).forEach(one => rates.add(one)))
+  .observe(document.body, {subtree: true, childList: true, characterData: true}); 0
+"""
+
+
+async def test_a_value_that_somebody_else_sets_is_no_rate(service: Service, tab: Tab) -> None:
+    await service.incr("a")
+    value = 1
+    for page in ("", "#/counter/a"):
+        await tab.show(f"{service.url}/{page}", "Live")
+        await tab.run(RATES)
+        for _ in range(3):
+            await tab.until("document.querySelector('main').innerText.includes('0/s')")
+            value += 2_000_000
+            assert (await service.ask("PUT", "/v1/counters/a", b'{"value": %d}' % value)).status == 200
+            await tab.until(f"document.querySelector('main').innerText.includes('{value:,}')")
+        await tab.until("document.querySelector('main').innerText.includes('0/s')")
+        assert await tab.run("[...rates]") == ["0/s"], page
+
+
 async def test_what_is_sent_again_changes_nothing_more(service: Service, tab: Tab) -> None:
     await service.incr("a", b'{"delta": 5}')
     await tab.show(f"{service.url}/#/counter/a", "Change this counter")

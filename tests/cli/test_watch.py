@@ -20,8 +20,8 @@ from tests.cli.running import COUNTERSINK, environment, run
 from tests.cli.services import service
 
 
-def counter(name: str, value: int, *, exact: bool = True, exists: bool = True) -> Counter:
-    return Counter(name, value, value, 0, exact, datetime(2026, 1, 1, tzinfo=UTC), 1, exists)
+def counter(name: str, value: int, *, exact: bool = True, exists: bool = True, generation: int = 0) -> Counter:
+    return Counter(name, value, value, 0, exact, datetime(2026, 1, 1, tzinfo=UTC), 1, exists, generation)
 
 
 def test_only_a_new_total_is_a_change() -> None:
@@ -33,11 +33,14 @@ def test_only_a_new_total_is_a_change() -> None:
     fall = differences.take(counter("a", 2), 13.0)
     assert fall is not None
     assert (fall.difference, fall.rate) == (-3, -1.0)
+    was_set = counter("a", 2**40, generation=1)
+    assert differences.take(was_set, 14.0) == CounterChange(was_set, 2**40 - 2, None)
 
 
 def test_a_line_has_time_name_total_difference_and_rate() -> None:
     now = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
     assert line_of(CounterChange(counter("a", 5), None, None), 3, now) == "12:00:05  a    5"
+    assert line_of(CounterChange(counter("a", 5), 4, None), 1, now) == "12:00:05  a  5  +4"
     assert line_of(CounterChange(counter("a", 5), -2, -0.5), 1, now) == "12:00:05  a  5  -2  -0.5/s"
     inexact = counter("a", 0, exact=False, exists=False)
     assert line_of(CounterChange(inexact, None, None), 1, now) == "12:00:05  a  0  not exact  does not exist"
@@ -137,7 +140,7 @@ def test_a_table_fits_the_terminal() -> None:
     for number in range(5):
         assert table.take(counter(f"a long name, which is number {number}", 10**number))
     assert not table.take(counter("a long name, which is number 1", 70))
-    assert table.take(counter("a long name, which is number 2", 7))
+    assert table.take(counter("a long name, which is number 2", 7, generation=1))
     table.tick()
     assert table.lines(100, 10, bars=True)[1] == "a long name, which is number 1      70  60/s  █"
     assert table.lines(30, 3, bars=True) == [

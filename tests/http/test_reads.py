@@ -26,6 +26,7 @@ async def test_a_counter_never_seen_is_zero_and_does_not_exist(service: Service)
         "exact": True,
         "shards": 0,
         "exists": False,
+        "generation": 0,
     }
     assert await service.totals() == {}
 

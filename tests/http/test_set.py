@@ -54,6 +54,19 @@ async def test_a_counter_is_set_whatever_it_was(service: Service) -> None:
     await audited(service)
 
 
+async def test_a_reading_tells_that_the_counter_was_set(service: Service) -> None:
+    """So who shows how fast it counts does not take a set for a million increments a second."""
+    await service.incr("a")
+    told = [(await service.read("a"))["generation"]]
+    for change in (lambda: put(service, "a", 2**40), lambda: reset(service, "a"), lambda: delete(service, "a")):
+        await change()
+        told.append((await service.read("a"))["generation"])
+        await service.incr("a")
+        await service.apply()
+        assert (await service.read("a"))["generation"] == told[-1]
+    assert (told[0], len({*told})) == (0, 4)
+
+
 async def test_zero_makes_a_counter_and_a_reset_of_none_makes_none(service: Service) -> None:
     assert await put(service, "set", 0) == {"name": "set", "before": 0, "after": 0}
     assert await reset(service, "reset") == {"name": "reset", "before": 0, "after": 0}

@@ -20,7 +20,6 @@ export function counter(name, chosen) {
   const last = changes();
   const byTime = series(name, chosen.get("by"));
   const admin = administer(name, changed);
-  let turn = 0; // odd while this page sets, resets or deletes the counter, which is no rate
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     heading(name),
@@ -29,20 +28,13 @@ export function counter(name, chosen) {
     el("div", { class: "panels uneven" }, line.node, last.node), byTime.node, admin.node);
 
   async function changed(change) {
-    turn += 1;
-    try {
-      await change();
-    } finally {
-      turn += 1;
-      rates.forget();
-    }
+    await change();
     await update();
   }
 
   async function update() {
-    const before = turn;
     const found = await json(counterPath(name));
-    const now = turn === before && turn % 2 === 0 ? rates.add([[name, found.value]]).get(name) : null;
+    const now = rates.add([[name, found.value, found.generation]]).get(name);
     fit(value, number(found.value));
     fit(applied, number(found.applied));
     fit(pending, number(found.pending));

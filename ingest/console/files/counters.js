@@ -72,7 +72,7 @@ export function counters(chosen) {
   }
 
   function draw(found, start, isCut) {
-    const speed = rates.add(found.map((one) => [one.name, one.value]));
+    const speed = rates.add(found.map((one) => [one.name, one.value, one.generation]));
     const sorted = [...found].sort(COMPARE[order.value]);
     const next = new Map();
     sorted.forEach((one, index) => {
