@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from countersink.answers import Changed as Changed
     from countersink.answers import Counter as Counter
     from countersink.answers import JobStatus as JobStatus
+    from countersink.answers import Page as Page
     from countersink.answers import Rejected as Rejected
     from countersink.answers import RejectedError as RejectedError
     from countersink.answers import RequestError as RequestError
@@ -24,6 +25,7 @@ __all__ = [
     "Counter",
     "Increment",
     "JobStatus",
+    "Page",
     "Rejected",
     "RejectedError",
     "RequestError",

@@ -1,9 +1,9 @@
 """The service's answers as objects, and the errors of requests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class RequestError(Exception):
@@ -55,6 +55,16 @@ class Counter:
         """Fields that this version does not know are ignored."""
         known = {"generation": 0} | {name: answer[name] for name in cls.__slots__ if name in answer}
         return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
+
+
+class Page(NamedTuple):
+    """A page of a list of counters."""
+
+    counters: Sequence[Counter]
+    token: str | None
+    """The token of the next page; None on the last one."""
+    exact: bool
+    """Whether no counter is missing that was counted before the request. If not, one that is not stored yet may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar
 
 from countersink import calls
-from countersink.answers import Accepted, Changed, Counter, JobStatus
+from countersink.answers import Accepted, Changed, Counter, JobStatus, Page
 from countersink.client import CLOSING, INTERVAL, MOST, PATIENCE, Client
 from countersink.tally import ONE
 
@@ -111,17 +111,18 @@ class AsyncClient:
         """Read several counters; the answers are in the same order."""
         return await self._run(self._client.get_many, names, max_age=max_age)
 
-    async def pages(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Sequence[Counter]]:
-        """Like `list`, in pages as the service sends them."""
+    async def pages(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Page]:
+        """Like `list`, in pages as the service sends them, which say whether the list may lack counters."""
         token: str | None = ""
         while token is not None:
-            counters, token = await self._run(self._client.page, prefix, token, size=page)
-            yield counters
+            found = await self._run(self._client.page, prefix, token, size=page)
+            yield found
+            token = found.token
 
     async def list(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Counter]:
         """All counters whose names start with the prefix, in the order of their names."""
-        async for counters in self.pages(prefix, page=page):
-            for counter in counters:
+        async for found in self.pages(prefix, page=page):
+            for counter in found.counters:
                 yield counter
 
     async def watch(self, *names: str, prefix: str | None = None) -> AsyncIterator[Counter]:

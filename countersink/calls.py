@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError
+from countersink.answers import Accepted, Changed, Counter, JobStatus, Page, RejectedError
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_job, flaw_of_name, flaw_of_prefix
 from countersink.transport import Answer, Request
 
@@ -150,8 +150,7 @@ def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
     return path
 
 
-def page(prefix: str, size: int, token: str) -> Call[tuple[list[Counter], str | None]]:
-    """A page of the list, and the token of the next one."""
+def page(prefix: str, size: int, token: str) -> Call[Page]:
     query = _query([("prefix", prefix), ("limit", str(size)), ("page_token", token)])
     return Call(_request("GET", f"/v1/counters{query}"), _page)
 
@@ -230,8 +229,8 @@ def _counters(answer: Answer) -> list[Counter]:
     return [Counter.of(counter) for counter in answer.object["counters"]]
 
 
-def _page(answer: Answer) -> tuple[list[Counter], str | None]:
-    return _counters(answer), answer.object.get("next_page_token")
+def _page(answer: Answer) -> Page:
+    return Page(_counters(answer), answer.object.get("next_page_token"), bool(answer.object.get("exact", True)))
 
 
 def _path_of_counter(name: str) -> str:

@@ -3,14 +3,23 @@
 import logging
 import ssl
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from countersink import calls, events
-from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError, RequestError, UnavailableError
+from countersink.answers import (
+    Accepted,
+    Changed,
+    Counter,
+    JobStatus,
+    Page,
+    RejectedError,
+    RequestError,
+    UnavailableError,
+)
 from countersink.calls import Call
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
@@ -129,15 +138,17 @@ class Client:
         """Read several counters; the answers are in the same order."""
         return [counter for call in calls.get_many(names, max_age) for counter in self._ask(call)]
 
-    def page(self, prefix: str = "", token: str = "", *, size: int = 100) -> tuple[Sequence[Counter], str | None]:
-        """A page of the list, and the token of the next one; None after the last."""
+    def page(self, prefix: str = "", token: str = "", *, size: int = 100) -> Page:
+        """The page of the list that has this token, or the first one."""
         return self._ask(calls.page(prefix, size, token))
 
     def list(self, prefix: str = "", *, page: int = 100) -> Iterator[Counter]:
-        """All counters whose names start with the prefix, in the order of their names."""
+        """All counters whose names start with the prefix, in the order of their names. Whether the list may lack some
+        is in the pages, see `page`.
+        """
         token: str | None = ""
         while token is not None:
-            counters, token = self.page(prefix, token, size=page)
+            counters, token, _ = self.page(prefix, token, size=page)
             yield from counters
 
     def watch(self, *names: str, prefix: str | None = None) -> Iterator[Counter]:

@@ -207,12 +207,17 @@ async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
 async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
     table = _CounterTable(options.json)
     top: list[Counter] = []
-    async for counters in client.pages(options.prefix, page=_PAGE):
+    exact = True
+    async for page in client.pages(options.prefix, page=_PAGE):
+        exact = exact and page.exact
         if options.top is None:
-            table.show(counters)
+            table.show(page.counters)
         else:  # no store sorts by value, so all are read and only N are kept
-            top = heapq.nsmallest(options.top, [*top, *counters], key=lambda counter: (-counter.value, counter.name))
+            found = [*top, *page.counters]
+            top = heapq.nsmallest(options.top, found, key=lambda counter: (-counter.value, counter.name))
     table.show(top)
+    if not exact:
+        note("countersink: the list may lack counters that are not in the database yet")
 
 
 class _CounterTable:

@@ -130,7 +130,10 @@ class ReadRoutes:
 
 def render(reading: Reading) -> bytes:
     """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
-    return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,"generation":%d}' % (
+    return (
+        b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,'
+        b'"generation":%d}'
+    ) % (
         orjson.dumps(reading.name),
         reading.value,
         reading.applied,

@@ -74,7 +74,8 @@ async def test_a_counter_is_set_reset_and_deleted_after_it_was_said_what_happens
 
 RATES: Final = """
 window.rates = new Set();
-new MutationObserver(() => (document.querySelector('main').innerText.match(/\\S+\\/s/g) ?? []).forEach(one => rates.add(one)))
+const all = () => document.querySelector('main').innerText.match(/\\S+\\/s/g) ?? [];
+new MutationObserver(() => all().forEach(one => rates.add(one)))
   .observe(document.body, {subtree: true, childList: true, characterData: true}); 0
 """
 

@@ -68,10 +68,10 @@ export function counters(chosen) {
     const empty = !answer.counters.length && !start && !answer.next_page_token;
     full.hidden = empty;
     welcome.hidden = !empty;
-    draw(answer.counters, start, Boolean(answer.next_page_token));
+    draw(answer.counters, start, Boolean(answer.next_page_token), answer.exact);
   }
 
-  function draw(found, start, isCut) {
+  function draw(found, start, isCut, isExact) {
     const speed = rates.add(found.map((one) => [one.name, one.value, one.generation]));
     const sorted = [...found].sort(COMPARE[order.value]);
     const next = new Map();
@@ -88,7 +88,8 @@ export function counters(chosen) {
     more.hidden = !isCut || limit === MOST;
     const rough = found.filter((one) => !one.exact).length;
     note.classList.toggle("wrong", isCut && order.value === "value");
-    say(note, told(found.length, start, isCut) + (rough ? ` ${number(rough)} of them may miss pending increments.` : ""));
+    say(note, told(found.length, start, isCut) + (rough ? ` ${number(rough)} of them may miss pending increments.` : "")
+      + (isExact ? "" : " Counters that are not stored yet may be missing."));
   }
 
   function told(count, start, isCut) {

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from countersink import UnavailableError
+from countersink_server.cli import main
 from countersink_server.commands import patient_client
 from countersink_server.commands.patient_client import PatientClient
 from tests.unit.client.scripted import problem, says, scripted
@@ -54,6 +55,19 @@ async def test_it_says_what_is_wrong_and_that_it_is_over() -> None:
     *trying, last = said
     assert set(trying) == {"countersink: busy (trying again for up to 60 s)"}
     assert last == "countersink: it answers again"
+
+
+@pytest.mark.parametrize("more", [[], ["--top", "1"], ["--json"]])
+async def test_a_list_that_may_lack_counters_says_so(capfd: pytest.CaptureFixture[str], more: list[str]) -> None:
+    pages = [
+        says(200, {"counters": [COUNTER | {"name": name}], "next_page_token": token, "exact": token is None})
+        for name, token in (("a", "t"), ("b", None))
+    ]
+    async with scripted(*pages) as server:
+        await asyncio.to_thread(main, ["list", "--url", server.url, *more])
+    out, err = capfd.readouterr()
+    assert out.count("\n") == (1 if "--top" in more else 2)
+    assert err == "countersink: the list may lack counters that are not in the database yet\n"
 
 
 async def test_a_service_that_hangs_is_waited_for_aloud() -> None:
