@@ -27,10 +27,14 @@ class _Wait(NamedTuple):
 class CounterRemover:
     """Visits counters that are marked as deleted. One that was counted again keeps its mark and is visited rarely."""
 
-    def __init__(self, store: Cleanup, overlay: Overlay, clock: Clock) -> None:
+    def __init__(self, store: Cleanup, overlay: Overlay, clock: Clock, grace: float = 0.0) -> None:
+        """`grace`: seconds for which a counter that was deleted stays listed. A delete job that is killed in a page
+        visits it again when its lease has ended, and has to find there what it deleted.
+        """
         self._store = store
         self._overlay = overlay
         self._clock = clock
+        self._grace = grace
         self._waits: dict[str, _Wait] = {}
         self._round = 0
         self._after = ""
@@ -61,7 +65,10 @@ class CounterRemover:
 
     def _due(self, counter: str) -> bool:
         wait = self._waits.get(counter)
-        if wait is None or wait.until <= self._clock.monotonic():
+        now = self._clock.monotonic()
+        if wait is None and self._grace and len(self._waits) < MOST:
+            wait = _Wait(now + self._grace, FIRST / 2, self._round)
+        if wait is None or wait.until <= now:
             return True
         self._waits[counter] = wait._replace(round=self._round)
         return False

@@ -78,7 +78,7 @@ class Flusher:
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
-        self.removal = CounterRemover(tools.store, tools.overlay, tools.clock) if removes else None
+        self.removal = CounterRemover(tools.store, tools.overlay, tools.clock, grace=2 * lease) if removes else None
         """Removes leftovers of deleted counters."""
         self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling

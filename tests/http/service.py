@@ -13,6 +13,7 @@ import aiohttp
 from yarl import URL
 
 from countersink_server.process.run import flusher_of, letter_desk_of
+from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker
@@ -149,9 +150,9 @@ class Service:
             await self.parts.tasks.ack([lease.token for lease in leases])
 
     async def remove(self) -> None:
-        """What is left of deleted counters goes, as far as it can."""
+        """What is left of deleted counters goes, as far as it can, and at once."""
         if self._flusher.removal is not None:
-            await self._flusher.removal.remove_once()
+            await CounterRemover(self.parts.store, self.parts.overlay, self.parts.clock).remove_once()
 
     @contextlib.asynccontextmanager
     async def applying(self) -> AsyncIterator[None]:

@@ -5,15 +5,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 
+from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.cleanup.old_jobs import JobSweep
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
+from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import TRIES, Runner
 from flusher.jobs.visit import PageOutcome, Visit, existing
 from flusher.jobs.worker import Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import PATIENCE, Compactor
 from shared.counters.reader import Reader
+from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
 from shared.model.errors import (
@@ -28,6 +31,7 @@ from shared.model.errors import (
 from shared.model.jobs import (
     ADD,
     COMPACT,
+    DELETE,
     DONE,
     EXPORT,
     EXPORTS_LIVE,
@@ -117,6 +121,39 @@ async def test_counters_that_the_store_refuses_fail_alone_and_are_named() -> Non
     assert (progress.visited, progress.changed, progress.failed) == (40, 35, 5)
     assert progress.examples == tuple((name, f"none for {name}") for name in ("c03", "c04", "c17"))
     assert await parts.totals() == {name: 1 if name in parts.store.refused else 11 for name in names}
+
+
+async def test_a_delete_job_that_is_killed_in_a_page_counts_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has deleted stays listed until the page is visited again, although flushers remove it later."""
+    parts = Parts(page=50)
+    await parts.count("a", "b", "c", "d")
+    setter = Setter(parts.reader, parts.store, parts.overlay, parts.clock, LIVE)
+    parts.worker = Worker(
+        parts.tasks, parts.jobs, parts.store, parts.names, {DELETE: Resetting(setter)}, clock=parts.clock
+    )
+    removal = CounterRemover(parts.store, parts.overlay, parts.clock, grace=120)
+    task = await parts.start(DELETE)
+    set_existing = setter.set_existing
+
+    async def killed(counter: str, wish: ChangeRequest, receipt: str) -> Change | None:
+        if counter > "b":
+            await asyncio.sleep(0.01)
+            raise asyncio.CancelledError
+        return await set_existing(counter, wish, receipt)
+
+    monkeypatch.setattr(setter, "set_existing", killed)
+    with pytest.raises(asyncio.CancelledError):
+        await parts.worker.work(task)
+    monkeypatch.undo()
+    assert await parts.totals() == {"a": 0, "b": 0, "c": 1, "d": 1}
+    await removal.remove_once()
+    parts.clock.turn(60)
+    await removal.remove_once()
+    await parts.worker.work(task)  # its lease has ended
+    progress = (await parts.standing()).progress
+    assert (progress.visited, progress.changed, progress.failed) == (4, 4, 0)
+    parts.clock.turn(120)
+    assert await removal.remove_once() == 2, "those that were seen first"
 
 
 async def test_a_full_shard_is_left_alone() -> None:
