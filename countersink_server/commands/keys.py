@@ -63,7 +63,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="keys of one owner share ids, jobs and receipts, so one can replace another; without an owner they share"
         " those of requests without a key; a publishable key shares nothing",
     )
-    new.add_argument("--expires", type=_instant, metavar="DATE", help="a date or a time, such as 2027-01-31 [never]")
+    new.add_argument(
+        "--expires",
+        type=_instant,
+        metavar="DATE",
+        help="when the key ends: a time, or a date such as 2027-01-31, which means 00:00 UTC of that day [never]",
+    )
     new.add_argument("--note", metavar="TEXT", help="what the key is for")
     new.add_argument(
         "--publishable",

@@ -157,7 +157,7 @@ def takes(traffic: Traffic) -> int:
 def planned(
     traffic: Traffic, *, ingests: int | None = None, flushers: int | None = None, **others: float
 ) -> TrafficPlan:
-    """The plan with as many processes as the traffic needs, but for numbers that are given."""
+    """The plan with as many processes as the traffic needs, except where their number is given."""
     ingests = ingests or max(LEAST, ceil(traffic.rate / takes(traffic)))
     number = flushers or LEAST
     while True:

@@ -7,8 +7,8 @@ from shared.model.receipts import key_of_envelope
 
 
 class LetterFilter:
-    """Letters that are asked for, by their own names or by receipts. That of a batch names several envelopes, and
-    those that are no dead letters are counted or wait: it is found if one of them is.
+    """Selects the letters that a user asks for, by their ids or by receipts. The receipt of a batch names several
+    envelopes, and only some of them may be dead letters. The receipt counts as found if at least one of them is.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:

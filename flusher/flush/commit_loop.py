@@ -179,7 +179,7 @@ class Flush:
     async def _met_bug(self, plan: Plan, error: Exception) -> None:
         """Find the envelope that meets the bug. The commit may have happened all the same: receipts tell."""
         metrics.FLUSH_RETRIES.labels("bug").inc()
-        _log.error("a commit of %d envelopes met a bug", len(plan.envelopes), exc_info=error)
+        _log.error("a commit of %d envelopes hit an unexpected error", len(plan.envelopes), exc_info=error)
         self._bugs += len(plan.envelopes) == 1
         if self._bugs > MOST_BUGS:
             raise error

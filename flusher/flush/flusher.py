@@ -137,7 +137,7 @@ class Flusher:
         except BROKEN:
             raise
         except Exception as error:
-            _log.exception("message %s met a bug", delivery.message_id)
+            _log.exception("message %s hit an unexpected error", delivery.message_id)
             self._bugs += 1
             if self._bugs > MOST_BUGS:  # then no single message is to blame
                 raise

@@ -10,7 +10,7 @@ URGENT: Final = 0.01
 GROWTH: Final = 1.5
 """Each window is so much longer than the one before, as long as nobody waits."""
 _PART: Final = 4
-"""A window that need not be flushed yet is, with 1/4 of the bytes that it may hold."""
+"""A window that holds 1/4 of the bytes that it may hold is flushed, even if nobody waits for it."""
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ class Worker:
         except (TransientError, NewerError, *BROKEN):
             raise
         except Exception as error:
-            _log.exception("a task of job %s met a bug", task.job)
+            _log.exception("a task of job %s hit an unexpected error", task.job)
             where = f"the page behind {task.range.after!r} met {said_of_bug(error)}"
             await self._fail(task.job, f"{where}. {STAYS}")
 

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 MOST_CALLERS: Final = 4_096
 """Callers that are remembered."""
 MOST_SAID: Final = 1_024
-"""Characters: who says more in the headers that tell who it is, is not remembered."""
+"""Characters: a caller is not remembered if the headers that identify it are longer."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
 _WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
@@ -40,7 +40,7 @@ _READS: Final = frozenset({"GET", "HEAD"})
 
 
 class Door:
-    """The one place for access control. Without keys everybody is let in, but for pages of other sites."""
+    """The one place for access control. Without keys, everybody is let in, except pages of other sites."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ def told_when_it_leaves(request: web.BaseRequest, tell: Callable[[], None]) -> I
 
 
 def nobody() -> None:
-    """Whom to tell where nobody wants to know."""
+    """Do nothing: the callback for a connection whose end interests nobody."""
 
 
 def page_token(last: str) -> str:

@@ -67,7 +67,7 @@ class Draft(Batch):
     second_uses: set[int] = field(default_factory=set)
     """Once it is durable: the places in `keyed` of those whose ids this process knows from an earlier use."""
     weight: int = 0
-    """No sum of what is in it is further from 0 than this."""
+    """An upper limit for the absolute value of each of its sums."""
     more: list[list[int]] = field(default_factory=list)
     """Sums of its first counters, of one increment each, that `add_up` adds to those in `sums`."""
     senders: dict[str, int] = field(default_factory=dict)

@@ -17,7 +17,8 @@ class Uses:
         """`drafts`: those that hold the request. `keyed`: how many increments with ids it has."""
         self._whole = [draft for draft in drafts if draft.attempt]
         self._items: list[tuple[Draft, range]] = []
-        for draft in reversed(drafts):  # they stand at the end of each draft, and the last draft has the last of them
+        # The ids of this request are the last ones in each draft, and its last ids are in the last draft.
+        for draft in reversed(drafts):
             there = len(draft.keyed)
             first = max(there - keyed, 0)
             if first < there:

@@ -58,7 +58,7 @@ class DeadLetterRoutes:
         ids, too_old = asked.get("ids"), asked.get("too_old", False)
         if (ids is None) != asked.get("all", False):
             raise Problem(422, "send either 'ids' or '\"all\": true'", field="ids")
-        old = ", also if they are too old to tell whether they were counted" if too_old else ""
+        old = ", even if they are too old to tell whether they were counted" if too_old else ""
         note(caller, f"replay {'all dead letters' if ids is None else f'the dead letters {ids}'}{old}")
         result = asdict(await self._desk.replay(ids, too_old=too_old))
         result["reasons"] = [left._asdict() for left in result["reasons"]]

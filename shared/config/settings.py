@@ -88,7 +88,9 @@ class Settings:
         1.0, _number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
     )
     max_flush_interval: float = _setting(
-        10.0, _number(0.0, 60.0), "the same in Datastore while nobody reads or waits, seconds; unused if the other is 0"
+        10.0,
+        _number(0.0, 60.0),
+        "the same in Datastore while nobody reads or waits, seconds; unused if COUNTERSINK_FLUSH_INTERVAL is 0",
     )
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a total, seconds")
     look: float = _setting(

@@ -70,7 +70,9 @@ class Membership:
         self.found: FoundInSpool | None = None
         """If it is not None, enter its rows before anything else, then call `inherit`."""
         self._heir_of: Collection[str] | None = None
-        """Dead members whose rows were entered and who have the file by the last look; None before any were entered."""
+        """The dead members that hold this file, by the last look, and whose rows are in the copy. None before the first
+        rows were entered.
+        """
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()

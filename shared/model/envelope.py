@@ -86,9 +86,10 @@ class Envelope:
         )
 
     def in_place_of(self, attempt: str, increments: int) -> "Envelope":
-        """What is committed of it where a dead receipt becomes `applied`, which stood for that use of the id, and so
-        many increments. It goes on to stand for them, whichever use this is: else the other one would count again.
-        A receipt of a message that was given up for its age says neither.
+        """The envelope to commit when a dead receipt becomes `applied`. That receipt stood for the use `attempt` of the
+        id, and for so many increments. The applied receipt stands for the same, even if this envelope is another use
+        of the id: otherwise the first use would count again. A receipt of a message that was given up for its age says
+        neither.
         """
         return replace(self, attempt=attempt or self.attempt, increments=increments or self.increments)
 

@@ -37,14 +37,14 @@ class Publisher(Protocol):
 
 @runtime_checkable
 class LimitedPublisher(Protocol):
-    """A publisher to a broker that says how much is pending there, of how much that may be."""
+    """A publisher to a broker that knows how much is pending in it, and its limit."""
 
     def pending(self) -> tuple[int, int]:
         """What is pending now, and the limit."""
         ...
 
     def weigh(self, message: Message) -> int:
-        """What a message adds to it."""
+        """How much a message adds to what is pending."""
         ...
 
 

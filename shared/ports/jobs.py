@@ -53,7 +53,7 @@ class Jobs(Protocol):
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         """Delete up to `limit` results of the job's tasks, and give their room back. Returns how many were deleted; 0
-        means that none is left. The job stays. It is marked as failed first, also if it was done.
+        means that none is left. The job stays. It is marked as failed first, even if it was done.
         """
         ...
 

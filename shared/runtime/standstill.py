@@ -24,8 +24,8 @@ def deadline(seconds: float, clock: Clock) -> Callable[[], None]:
         late = clock.monotonic() - begun
         if late > seconds:
             raise StoodStillError(
-                f"this took {late:.0f} s, perhaps as the process stood still, and may be too old now: send it again"
-                " with the same id"
+                f"this took {late:.0f} s, possibly because the process was suspended, and may be too old now: send it"
+                " again with the same id"
             )
 
     return check

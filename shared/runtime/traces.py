@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple, Protocol
 
 MOST_LINKS: Final = 128
-"""SpanLinks of one span. It is also the default limit of OpenTelemetry."""
+"""The most links of one span. OpenTelemetry has the same limit by default."""
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 
 

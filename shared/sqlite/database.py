@@ -258,7 +258,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
         raise SettingsError(flaw)
     try:
         if not makes and not path.exists():
-            raise SettingsError(f"{path}: is not there. {_NOT_THERE}")
+            raise SettingsError(f"{path} does not exist. {_NOT_THERE}")
         make_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error

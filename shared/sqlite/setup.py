@@ -75,9 +75,11 @@ class SqliteSetup:
         if self._path.exists():
             return found + _file(self._path)
         if self._existing:
-            said = f"{self._path}: is not there, and COUNTERSINK_EXISTING=yes: mount its volume, put a backup there, or"
+            said = (
+                f"{self._path} does not exist, and COUNTERSINK_EXISTING=yes: mount its volume, put a backup there, or"
+            )
             return [*found, Finding(FAIL, "file", f"{said} make a new one with `countersink provision`")]
-        return [*found, Finding(OK, "file", f"{self._path}: not there yet, the first start makes it")]
+        return [*found, Finding(OK, "file", f"{self._path} does not exist yet: the first start makes it")]
 
 
 def _writable(folder: Path) -> Finding:

@@ -22,7 +22,7 @@ class Done(NamedTuple):
     code: int
     out: str
     lines: list[str]
-    """On standard error, but for those that depend on how fast the machine is."""
+    """On standard error, except those that depend on how fast the machine is."""
 
 
 def environment(**settings: str) -> dict[str, str]:

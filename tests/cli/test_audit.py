@@ -61,7 +61,7 @@ def db(tmp_path: Path) -> Any:
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     done = audit(tmp_path)
     assert (done.code, done.out, list(tmp_path.iterdir())) == (1, "", [])
-    assert "countersink.db: is not there" in done.lines[0]
+    assert "countersink.db does not exist" in done.lines[0]
 
 
 def test_a_new_file_agrees(tmp_path: Path) -> None:

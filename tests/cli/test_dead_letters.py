@@ -280,7 +280,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     for arguments in (("list",), ("show", "1"), ("replay", "--all"), ("drop", "1")):
         code, out, (line,) = dlq(tmp_path, *arguments)
         assert (code, out) == (1, "")
-        assert "countersink.db: is not there" in line
+        assert "countersink.db does not exist" in line
     assert not (tmp_path / ".countersink").exists()
     make_file(tmp_path)
     assert dlq(tmp_path, "list") == (0, "no dead letters\n", [])

@@ -97,7 +97,7 @@ def test_what_does_not_go_together_is_wrong_usage(
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     code, out, (line,) = run("import", "--variant", "go", "--from", "datastore://p", cwd=tmp_path)
     assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
-    assert "countersink.db: is not there" in line
+    assert "countersink.db does not exist" in line
 
 
 @pytest.mark.parametrize("url", ["p", "sqlite:///x", "datastore://", "datastore://p/d/e", "datastore://p?name=x"])

@@ -193,7 +193,7 @@ def test_what_is_said_wrong_is_2(wrong: list[str]) -> None:
 def test_without_a_file_there_is_nothing_to_do(tmp_path: Path) -> None:
     done = run("map", "--prefix", "", "--add", "1", cwd=tmp_path)
     assert (done.code, len(done.lines)) == (1, 1)
-    assert "is not there" in done.lines[0]
+    assert "does not exist" in done.lines[0]
     assert not [*tmp_path.iterdir()]
 
 

@@ -38,7 +38,7 @@ async def test_nothing_is_sent_to_nobody_and_it_goes_on_by_itself(pubsub: Pubsub
     await publisher.publish([message(1)])
     await pubsub.delete_subscription()
     for step in (publisher.publish([message(2)]), publisher.check()):
-        with pytest.raises(UnkeptError, match="it is not there; run: countersink provision"):
+        with pytest.raises(UnkeptError, match="it does not exist; run: countersink provision"):
             await step
     await provision(pubsub.client(), pubsub.place, lease=LEASE, retention=604_800)
     await publisher.check()

@@ -197,7 +197,7 @@ async def test_a_deleted_subscription_is_said_and_its_successor_gets_everything(
         return status == 503
 
     await until(refused)
-    assert "it is not there; run: countersink provision" in said
+    assert "it does not exist; run: countersink provision" in said
     async with session.get(f"{ingest.url}/readyz") as answer:
         assert answer.status == 503
     done = await asyncio.to_thread(run, "provision", cwd=None, **settings)

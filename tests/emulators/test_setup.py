@@ -149,7 +149,7 @@ async def test_what_is_missing_is_said_by_doctor_and_stops_a_start(cloud: Cloud)
     (line,) = failed
     for name in (place.topic, place.dead_topic, place.subscription, place.dead_subscription):
         assert name in line
-    assert "not there; run: countersink provision" in line
+    assert "; run: countersink provision" in line
     for command in (("ingest", "--port", "0"), ("ingest", "--port", "0", "--workers", "2"), ("flusher",)):
         code, out, (said,) = await cloud.run(*command)
         assert (code, out) == (1, "")
@@ -161,11 +161,11 @@ async def test_nobody_starts_where_nobody_would_keep_what_is_published(ready: Cl
     place = ready.pubsub.place
     await ready.pubsub.delete_subscription()
     failed, _ = await ready.doctor()
-    assert failed == [f"FAIL  broker    {place.subscription}: not there; run: countersink provision"]
+    assert failed == [f"FAIL  broker    missing: {place.subscription}; run: countersink provision"]
     for command in (("ingest", "--port", "0"), ("ingest", "--port", "0", "--workers", "2"), ("flusher",)):
         code, _, (said,) = await ready.run(*command)
         assert code == 1
-        assert said == f"countersink: {place.subscription}: not there; run: countersink provision"
+        assert said == f"countersink: missing: {place.subscription}; run: countersink provision"
 
 
 async def test_an_ingest_does_not_need_what_only_flushers_do(ready: Cloud) -> None:
@@ -174,7 +174,7 @@ async def test_an_ingest_does_not_need_what_only_flushers_do(ready: Cloud) -> No
     async with started(ready, "ingest", "--port", "0") as line:
         assert "ingest is up" in line
     code, _, (said,) = await ready.run("flusher")
-    assert (code, said) == (1, f"countersink: {place.dead_subscription}: not there; run: countersink provision")
+    assert (code, said) == (1, f"countersink: missing: {place.dead_subscription}; run: countersink provision")
 
 
 async def test_a_subscription_of_another_topic_stops_a_start(ready: Cloud) -> None:

@@ -198,7 +198,7 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
         "key ops from 127.0.0.1: give 'a' 2 shards",
         "key ops from 127.0.0.1: start the job j: reset the counters under 'a\\n'",
         "key ops from 127.0.0.1: stop the job j",
-        "key ops from 127.0.0.1: replay all dead letters, also if they are too old to tell whether they were counted",
+        "key ops from 127.0.0.1: replay all dead letters, even if they are too old to tell whether they were counted",
         "key ops from 127.0.0.1: drop the dead letters ['a\\n']",
     ]
     for text in keys.values():

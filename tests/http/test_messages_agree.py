@@ -1,5 +1,5 @@
-"""The same bytes as a request and as a message count alike, or are refused for the same reason, but for the differences
-that docs/messages.md lists.
+"""The same bytes as a request and as a message count alike, or are refused for the same reason. docs/messages.md lists
+the exceptions.
 """
 
 import gzip

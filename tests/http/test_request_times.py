@@ -27,7 +27,7 @@ async def counted(service: Service) -> dict[tuple[str, str], float]:
 
 
 async def added(service: Service, ask: Callable[[], Awaitable[object]]) -> dict[tuple[str, str], float]:
-    """What was counted meanwhile, but for scrapes."""
+    """What was counted meanwhile, without scrapes."""
     before = await counted(service)
     await ask()
     after = {route: number - before.get(route, 0) for route, number in (await counted(service)).items()}

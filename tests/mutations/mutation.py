@@ -144,7 +144,7 @@ def text(old: str, new: str) -> Make:
 
 
 class Instead:
-    """An object like another one, but for some attributes."""
+    """An object like another one, except for some attributes."""
 
     def __init__(self, of: Any, **others: Any) -> None:
         self.__dict__.update(others)

@@ -229,7 +229,7 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
     must = {"COUNTERSINK_EXISTING": "yes"}
     for arguments in (("ingest", "--workers", "2"), ("ingest", "--workers", "1"), ("flusher",)):
         line = await refusal(started, *arguments, **must)
-        assert f"{folder}/countersink.db: is not there" in line
+        assert f"{folder}/countersink.db does not exist" in line
     names = ("COUNTERSINK_BROKER", "XDG_STATE_HOME")
     settings = {name: started.environment[name] for name in names} | must
     assert "`countersink provision`" in run("doctor", cwd=None, **settings).out
@@ -243,5 +243,5 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
 def test_no_command_makes_a_file(tmp_path: Path, command: list[str]) -> None:
     done = run(*command, cwd=tmp_path, COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/data/countersink.db")
     assert done.code == 1
-    assert "countersink.db: is not there" in done.lines[-1]
+    assert "countersink.db does not exist" in done.lines[-1]
     assert [*tmp_path.iterdir()] == []

@@ -136,7 +136,7 @@ async def test_an_fsync_that_failed_is_never_followed_by_a_202_for_its_data(tmp_
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("read", [False, True])
 async def test_nor_if_the_process_is_killed_then_and_another_goes_on(tmp_path: Path, read: bool) -> None:
-    """The second process reads from the log what the first could not sync, and must not build on it, also if somebody
+    """The second process reads from the log what the first could not sync, and must not build on it, even if somebody
     opened the file before, and goes on reading.
     """
     data, sent = tmp_path / "data", Sent()

@@ -41,7 +41,7 @@ class SmallDisk:
         return ("nsenter", "--target", str(self._maker.pid), "--user", "--mount")
 
     async def fill(self, leave: int = 0) -> None:
-        """But for so many bytes."""
+        """Except for so many bytes."""
         await self.run("sh", "-c", f'cat /dev/zero 2>/dev/null >"$0"; truncate --size=-{leave} "$0"', self._ballast)
 
     async def free(self) -> None:

@@ -36,7 +36,7 @@ export function jobs() {
   const none = el("p", { class: "hint" }, "\u00a0");
   const list = el("section", { class: "card", "aria-label": "Jobs" }, table, none);
   const node = el("div", {}, el("h1", {}, "Jobs"),
-    el("p", { class: "lead" }, "A job does one thing to every counter under a prefix, exactly once, also if flushers are killed meanwhile."),
+    el("p", { class: "lead" }, "A job does one thing to every counter under a prefix, exactly once, even if flushers are killed meanwhile."),
     begin, list);
 
   kind.addEventListener("change", () => {

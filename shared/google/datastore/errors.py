@@ -10,7 +10,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 
-_MEANS: Final = {  # but for the last two, until somebody changes the permissions, the quota, or the database
+_MEANS: Final = {  # except for the last two: until somebody changes the permissions, the quota, or the database
     grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database: grant it the role roles/datastore.user",
     grpc.StatusCode.UNAUTHENTICATED: "no valid credentials",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "a quota is used up",

@@ -23,7 +23,7 @@ from shared.model.times import StoreMillis, WallMillis
 from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
-"""AuditData of a job. An entity takes about one write a second."""
+"""Entities over which the progress of a job is spread, since one entity takes about one write a second."""
 TRIES: Final = 20
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"

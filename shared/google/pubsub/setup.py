@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
     def obstacles(self, retention: int) -> list[str]:
         """Reasons not to start, each with what to do. `retention`: seconds; 0 for a process that makes no receipts."""
-        found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
+        found = [f"missing: {', '.join(self.missing)}; run: countersink provision"] if self.missing else []
         for name, topic in self.pairs:
             if name in self.there:
                 found += [f"{name}: {flaw}" for flaw in strays(self.there[name], topic)]

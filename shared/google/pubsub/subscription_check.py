@@ -84,7 +84,7 @@ class KeptPublisher:
             found = await self._client.get_subscription(self._subscription, REACH)
             flaws = strays(found, self._topic)
         except NotFoundError:
-            flaws = ["it is not there"]
+            flaws = ["it does not exist"]
         except DeniedError as error:
             flaws = []
             if not self._warned:

@@ -101,7 +101,7 @@ class Site:
         self.front = dict.fromkeys(hosts, 0)
         """Which of the two everybody reaches…"""
         self.astray: set[str] = set()
-        """…but for these processes, which reach the other one."""
+        """The processes that reach the other one."""
 
     def server(self, owner: str, host: str) -> RedisServer:
         return self.pairs[host][self.front[host] ^ (owner in self.astray)]

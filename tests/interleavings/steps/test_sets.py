@@ -23,7 +23,7 @@ def read(world: World, ingest: IngestProcess, max_age: float = 60.0) -> None:
 
 
 def up_to(world: World, ingest: IngestProcess, name: str) -> None:
-    """All that it sends arrives, but for calls of this name."""
+    """All that it sends arrives, except calls of this name."""
     world.arrives_of(ingest.owner, but=name)
     assert [call.name for call in world.network.calls if call.owner == ingest.owner] == [name]
 

@@ -177,7 +177,7 @@ def test_the_place_elsewhere_is_that_of_the_user() -> None:
 
 
 async def test_a_process_that_must_not_make_the_file_does_not(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="is not there"):
+    with pytest.raises(SettingsError, match="does not exist"):
         Database(tmp_path / "data" / "file.db", makes=False)
     assert content(tmp_path / "data") is None
 
