@@ -53,7 +53,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "get",
         _get,
         "print totals",
-        "Print the total of each counter. It includes every increment that was accepted, also those that are not in the"
+        "Print the total of each counter. It includes every increment that was accepted, even those that are not in the"
         " database yet. A total that may lack some is marked as not exact.",
     )
     get.add_argument("names", nargs="+", metavar="NAME")

@@ -141,7 +141,7 @@ def _new(options: argparse.Namespace) -> None:
         if any(one.id == key.id for one in keys):
             raise CountersinkError(
                 f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
-                " is in use, give both the same --owner, and revoke the old one when nobody uses it any more"
+                " is in use, give both the same --owner, and revoke the old key when nobody uses it any more"
             )
         return [*keys, key]
 

@@ -1,4 +1,4 @@
-"""The command plan: says what a traffic needs and costs on Google Cloud, beside other ways to count it."""
+"""The command plan: calculates what your traffic needs and costs on Google Cloud, and what other ways cost."""
 
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ MOST_PROCESSES: Final = 1_000
 MOST_PRICE: Final = 1_000
 _DASH: Final = re.compile("(?<![eE])-")
 """That between two prices, and not the sign of an exponent."""
-_HELP: Final = "say how many processes a traffic needs, and what it costs on Google Cloud"
+_HELP: Final = "say how many processes this much traffic needs, and what it costs on Google Cloud"
 _PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.02"}
 """Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
 READ: Final = "while_read"
@@ -51,7 +51,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "plan",
         help=_HELP,
-        description=f"{sentence(_HELP)} It only calculates, and connects to nothing. Beside it is the cost of Google's"
+        description=f"{sentence(_HELP)} It only calculates, and connects to nothing. It also says the cost of Google's"
         " example of a sharded counter, which writes each increment in a transaction, and of counting in Redis alone.",
     )
     parser.add_argument("--rate", type=_rate, required=True, metavar="R", help="increments per second, in all")

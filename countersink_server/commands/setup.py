@@ -90,7 +90,7 @@ async def _provision(options: argparse.Namespace) -> None:
                 _show(finding, options)
                 wrong += finding.mark == FAIL
     if wrong:
-        raise CountersinkError(f"{wrong} of these could not be created or repaired: do what their lines say")
+        raise CountersinkError(f"{wrong} of these could not be created or repaired: see what their lines say to do")
 
 
 async def _doctor(options: argparse.Namespace) -> None:

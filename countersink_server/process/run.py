@@ -114,7 +114,7 @@ async def ready(parts: Parts, *, flushes: bool) -> None:
     try:
         obstacles = await parts.obstacles(flushes)
     except TransientError as error:
-        _log.warning("a service is away; this process starts anyway and keeps trying: %s", error)
+        _log.warning("a server does not answer; this process starts anyway and keeps trying: %s", error)
         return
     if obstacles:
         more = len(obstacles) - 1

@@ -134,7 +134,7 @@ class _Keeper:
             await worker.wait()
             raise CountersinkError(
                 f"worker {self.number} did not drain within {self.patience:g} seconds and was killed;"
-                " what was answered 202 is safe"
+                " all increments that were answered 202 are safe"
             ) from None
 
 

@@ -40,11 +40,11 @@ async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], 
             except (AlreadyAppliedError, ChangedError):
                 continue
             except LateError as error:
-                raise TransientError("this process stood still during the drop: run it again") from error
+                raise TransientError("this process was suspended during the drop: run the drop again") from error
         await overlay.settle([envelope.key for envelope in envelopes], time)
         await overlay.changed(counters, time, own)
         return Receipts(time, found.found)
-    raise TransientError("others are changing the same receipts: run the drop again")
+    raise TransientError("other commands are changing the same receipts: run the drop again")
 
 
 def _commit(envelopes: Sequence[Envelope], found: Receipts, now: StoreMillis, promises: Promises) -> Commit:

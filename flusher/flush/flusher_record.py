@@ -54,7 +54,7 @@ class BacklogWitness:
             return True
         record = look.fleet.flushers.get(self._id)
         if record is None or record.struck:
-            _log.warning("other flushers took this one for dead: it gives its messages back and starts again")
+            _log.warning("other flushers took this flusher for dead: it gives its messages back and starts again")
             self._id = ""
             return False
         if oldest := horizon(look.fleet, self._topic):

@@ -92,14 +92,14 @@ class Adding:
         except LateError as error:
             if error.reached > job.until():
                 raise
-            raise TransientError("this process stood still during an addition") from error
+            raise TransientError("this process was suspended during an addition") from error
 
     async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
         """The counters whose addition is not done. The receipts must be read: an error does not mean that all exist."""
         keys = {name: job.receipt_of(name) for name in left}
         time, found = await self._store.receipts(keys.values())
         if not found:
-            raise TransientError("a receipt is missing that was there before") from error
+            raise TransientError("a receipt that existed before is missing") from error
         await self._overlay.changed([name for name in left if keys[name] in found], time)
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 

@@ -42,7 +42,7 @@ class Compacting:
                     raise
                 return False, "it is written to all the time, on all its shards"
             if number > job.number:
-                raise ContendedError(f"{name!r} has {number} shards by now, and has to have {job.number}")
+                raise ContendedError(f"{name!r} has {number} shards now, and must have {job.number}")
             if not done:
                 metrics.COMPACTIONS.labels("job").inc()
             return True, None

@@ -29,8 +29,8 @@ class RefusedWork:
         debt = self._debt(tenant)
         if debt > self._most:
             raise ShareError(
-                f"too much of what this client ({tenant}) sent lately was refused: see what is wrong with it, then send"
-                " it again",
+                f"too many requests of this client ({tenant}) were refused lately: read the answers, and correct the"
+                " requests before you send them again",
                 (debt - self._most) / RATE,
             )
 

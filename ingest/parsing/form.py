@@ -29,7 +29,7 @@ def fields(body: bytes) -> dict[str, Any]:
         raise BodyError(400, f"the body is not a form of at most {LONGEST} bytes in percent-encoded UTF-8") from None
     found: dict[str, Any] = dict(pairs)
     if len(found) < len(pairs):
-        raise BodyError(400, "a field is there twice in the form")
+        raise BodyError(400, "the form has a field twice: send each field once")
     if _WHOLE.fullmatch(found.get("delta", "")):
         found["delta"] = int(found["delta"])
     return found

@@ -243,7 +243,7 @@ class Publishing:
             failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error
             if not isinstance(error, Exception):
                 raise
-            _log.warning("increments could not be published, clients are told to try again: %s", failure)
+            _log.warning("increments could not be published; their clients are told to try again: %s", failure)
             if isinstance(error, DamagedError):
                 self._damage = error
                 self._broken.set()

@@ -194,7 +194,7 @@ class Spool:
         if step.refused and now >= self._quiet_until:
             self._quiet_until = now + PAUSE
             _log.error(
-                "the broker refuses %d messages of the spool; they stay there, and are tried again every %g s: %s",
+                "the broker refuses %d messages of the spool; it keeps them, and tries again every %g s: %s",
                 len(step.refused),
                 PAUSE,
                 step.error,

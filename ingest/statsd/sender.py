@@ -75,7 +75,7 @@ class StatsdSender:
                 self._lose(KEY, batch.increments)
                 break
             except CountersinkError as error:
-                self._tell(f"what StatsD lines count can't be published now and is tried again: {error}")
+                self._tell(f"increments of StatsD lines can't be published now, and are tried again: {error}")
                 pause = error.retry_after if isinstance(error, OverloadedError) else 1.0
                 await asyncio.sleep(min(max(pause, PAUSE), LONGEST_PAUSE))
 

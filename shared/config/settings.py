@@ -90,7 +90,8 @@ class Settings:
     max_flush_interval: float = _setting(
         10.0,
         _number(0.0, 60.0),
-        "the same in Datastore while nobody reads or waits, seconds; unused if COUNTERSINK_FLUSH_INTERVAL is 0",
+        "longest time that a flusher collects for Datastore while nobody reads or waits, seconds; unused if"
+        " COUNTERSINK_FLUSH_INTERVAL is 0",
     )
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a total, seconds")
     look: float = _setting(
@@ -118,7 +119,7 @@ class Settings:
     lease: float = _setting(
         60.0,
         _number(1.0, 600.0),
-        "seconds after which another flusher takes over the messages of one that does not respond",
+        "seconds after which another flusher takes over the messages of a flusher that does not respond",
     )
     max_pending_bytes: int = _setting(
         33_554_432,

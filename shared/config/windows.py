@@ -28,7 +28,7 @@ def _rule(word: str) -> Rule:
         raise ValueError(f"the prefix of {word!r} {flaw}")
     periods = [_kept(one.strip()) for one in kept.split(",")]
     if len(dict(periods)) < len(periods):
-        raise ValueError(f"in {word!r} a period is there twice")
+        raise ValueError(f"in {word!r} a period is named twice")
     return Rule(prefix, tuple(sorted(periods)))
 
 

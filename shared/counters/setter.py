@@ -192,7 +192,7 @@ class Setter:
             commit = Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds, changes=(counter,))
             time = await self._store.apply(commit)
         except LateError as error:
-            raise TransientError("this process stood still while it set the counter: send the request again") from error
+            raise TransientError("this process was suspended during the change: send the request again") from error
         _SETS[wish.kind].inc()
         return change, time
 
@@ -210,7 +210,9 @@ class Setter:
         time, found = await self._store.receipts([receipt])
         change = receipt_notes.read(found[receipt].note).change if receipt in found else None
         if change is None:
-            raise TransientError("an earlier request did this, but its receipt has just expired: read the counter")
+            raise TransientError(
+                "an earlier request made this change, but its receipt has just expired: read the counter"
+            )
         return Change(*change), time
 
 
@@ -219,7 +221,7 @@ def _given_up(why: CountersinkError, *, doubtful: bool) -> CountersinkError:
         return TransientError(
             f"it may or may not have happened: send the request again with the same Idempotency-Key ({why})"
         )
-    return ShareError(f"others keep changing this counter, and nothing happened: send the request again ({why})")
+    return ShareError(f"other requests keep changing this counter, so nothing happened: send the request again ({why})")
 
 
 def divided(delta: int) -> Sequence[int]:

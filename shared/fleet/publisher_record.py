@@ -97,8 +97,8 @@ class Membership:
             )
         if not self._spool and self._clock.monotonic() - self._looks.at > self._silence:
             raise OverloadedError(
-                f"the store has not answered for {self._silence:.0f} seconds, so the other processes may take this one"
-                " for dead; it goes on as soon as the store answers (COUNTERSINK_STORE)"
+                f"the store has not answered for {self._silence:.0f} seconds, so the other processes may take this"
+                " process for dead; it goes on as soon as the store answers (COUNTERSINK_STORE)"
             )
 
     async def until_free(self) -> None:

@@ -146,7 +146,7 @@ class ProcessOverlay:
         if self._entries > self._most_entries and not self._full:
             self._full = True
             _log.warning(
-                "so much is accepted that reads may miss the oldest of what is not applied: use Redis as the overlay,"
+                "too many increments are pending, so reads may miss the oldest of them: use Redis as the overlay,"
                 " or more ingests, and see whether the flushers keep up"
             )
         while self._entries > self._most_entries and len(self._there) > 1:

@@ -202,7 +202,7 @@ class Member:
             if self.overlay == overlay:
                 self.lose()
             self._server.wake.set()
-            raise AwayError("this Redis is not the fleet's overlay, or other processes have taken this one for dead")
+            raise AwayError("this Redis is not the fleet's overlay, or other processes took this process for dead")
         return bool(reply[1])
 
     async def write(self, tries: Sequence[PublishTry], *, confirmed: bool) -> bool:

@@ -46,8 +46,8 @@ class StandstillWatch:
         still = self._clock.monotonic() - self._seen
         if still > LONGEST:
             raise StoodStillError(
-                f"this process stood still for {still / DAY_SECONDS:.1f} days, so what it had received may have been"
-                " counted elsewhere: start it again; nothing that was accepted is lost"
+                f"this process was suspended for {still / DAY_SECONDS:.1f} days, so increments that it held may have"
+                " been counted elsewhere: start it again; nothing that was accepted is lost"
             )
 
     def look(self) -> None:

@@ -103,7 +103,9 @@ def of_free(folder: Path, free: int, reserve: int) -> Finding:
     said = f"{folder}: {free / 2**30:.1f} GiB are free"
     if free >= FREE_WARNS:
         return Finding(OK, "disk", said)
-    return Finding(FAIL if free < reserve else WARN, "disk", f"{said}: make room, a full disk takes no increments")
+    return Finding(
+        FAIL if free < reserve else WARN, "disk", f"{said}: free some space: a full disk takes no increments"
+    )
 
 
 def of_file_system(folder: Path, table: str) -> Finding:
@@ -135,14 +137,14 @@ def _file(path: Path) -> list[Finding]:
 def _version(db: sqlite3.Connection, path: Path) -> Finding:
     if flaw := flaw_of_version(db):
         return Finding(FAIL, "file", f"{path}: {flaw}")
-    return Finding(OK, "file", f"{path}: is ours, schema {version_of(db)}")
+    return Finding(OK, "file", f"{path}: a file of Countersink, schema {version_of(db)}")
 
 
 def _journal(db: sqlite3.Connection, path: Path) -> Finding:
     (mode,) = db.execute("PRAGMA journal_mode").fetchone()
     if mode == "wal":
         return Finding(OK, "file", f"{path}: keeps a write-ahead log")
-    return Finding(WARN, "file", f"{path}: its journal is {mode!r}: the next start makes it a write-ahead log")
+    return Finding(WARN, "file", f"{path}: its journal mode is {mode!r}: the next start changes it to WAL")
 
 
 def _sound(db: sqlite3.Connection, path: Path) -> Finding:

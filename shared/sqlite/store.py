@@ -214,7 +214,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
         if commit.by_time is not None:
             buckets.add(db, commit.by_time, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
-        raise RefusedError(f"the file takes no such sum: {error}") from error
+        raise RefusedError(f"the sum does not fit into the file: {error}") from error
     return Instant(time)
 
 

@@ -65,7 +65,7 @@ def _refuse_repeated_names(text: bytes) -> None:
         if len({name for name, _ in pairs}) < len(pairs):
             names = sorted(name for name, _ in pairs)
             twice = next(name for name, after in pairwise(names) if name == after)
-            raise JsonError(f"JSON in which the name {twice[:100]!r} stands twice in one object")
+            raise JsonError(f"JSON with the name {twice[:100]!r} twice in one object")
 
     try:
         # Numbers are not looked at here, and the longest of them would be refused for its length alone.

@@ -73,8 +73,8 @@ class FleetSetup:
         left = (await self._book.change(remove)).fleet.members
         if alive := sorted(before.keys() & left):
             raise SettingsError(
-                f"{', '.join(alive)}: still running, and what it accepts is not in the overlay; end it, or wait until"
-                " it has reached the overlay, then run this again"
+                f"{', '.join(alive)}: still running, and its increments are not in the overlay: end the process, or"
+                " wait until it has reached the overlay, then run this again"
             )
         return [_described(name, one) for name, one in before.items()]
 

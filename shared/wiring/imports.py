@@ -63,7 +63,7 @@ def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, the
             " so there is nothing to import"
         )
     raise SettingsError(
-        f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would be ours: give Countersink"
-        " a namespace of its own (?namespace=…), or other kinds"
+        f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would also be kinds of"
+        " Countersink: give Countersink a namespace of its own (?namespace=…), or other kinds"
         " (COUNTERSINK_KIND_SHARD, COUNTERSINK_KIND_CONFIG)"
     )

@@ -140,7 +140,7 @@ def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -
     code, out, (line,) = dlq(folder, "replay", "--all")
     assert code == 1
     assert line == f"countersink: 2 dead letters are left, for the reasons above ({file_of(folder)})"
-    assert "2  5 increments left: the file takes no such sum: no poison\n" in out
+    assert "2  5 increments left: the sum does not fit into the file: no poison\n" in out
     assert out.endswith("increments: 0 counted, 0 counted before, 5 left\n")
     execute(folder, "DROP TRIGGER rule")
     code, out, lines = dlq(folder, "replay", "2")
@@ -245,7 +245,7 @@ def test_what_the_broker_has_lost_is_listed_replayed_and_dropped_by_its_receipt(
     assert any(line.startswith(keys["p-1"]) and "5 increments: a +12, poison +5" in line for line in listed)
     shown = dlq(folder, "show", "p-1").out
     assert "  poison +5  dead\n" in shown
-    assert "reason      the file takes no such sum: no poison\n" in shown
+    assert "reason      the sum does not fit into the file: no poison\n" in shown
     assert "the store keeps what it counts" in shown
     assert dlq(folder, "drop", "p-2").out == f"{keys['p-2']}  1 increment dropped: poison +7\n"
     assert dlq(folder, "replay", keys["p-1"]).code == 1

@@ -81,7 +81,7 @@ def test_with_a_file_there_is_nothing_to_provision(tmp_path: Path) -> None:
 def test_doctor_makes_no_file(tmp_path: Path) -> None:
     done = doctor(tmp_path)
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
-    assert "not there yet" in done.out
+    assert "does not exist yet" in done.out
     assert not list(tmp_path.iterdir())
 
 
@@ -91,7 +91,7 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
     said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
     assert doctor(tmp_path).out == done.out, "it changes nothing"
-    assert said == [f"is ours, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == [f"a file of Countersink, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
 
 
 def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
     done = doctor(tmp_path)
     assert done.code == 1
     assert "has schema 99, this Countersink knows" in marks(done, FAIL)[0]
-    assert "its journal is 'delete'" in "".join(marks(done, WARN))
+    assert "its journal mode is 'delete'" in "".join(marks(done, WARN))
 
 
 def test_doctor_finds_a_folder_that_can_not_be_written(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ SAID = "said the server|Deadline Exceeded"
         ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
         ("NOT_FOUND", SetupError, "countersink provision"),
         ("FAILED_PRECONDITION", SetupError, "countersink provision"),
-        ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if its topic has a schema, remove that"),
+        ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if the topic has a schema, remove the schema"),
         ("OUT_OF_RANGE", BrokerRejectedError, "said the server"),
         ("ALREADY_EXISTS", SetupError, "said the server"),
         ("DATA_LOSS", TransientError, SAID),

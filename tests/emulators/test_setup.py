@@ -123,7 +123,7 @@ async def test_provision_without_a_server_says_what_to_look_at_and_goes_on(cloud
     assert "UNAVAILABLE" in away
     assert away.endswith("look at PUBSUB_EMULATOR_HOST=127.0.0.1:1")
     assert "an emulator has no TTL policies" in store
-    assert line.startswith("countersink: 1 of these could not be created or repaired: do what their lines say (")
+    assert line.startswith("countersink: 1 of these could not be created or repaired: see what their lines say to do (")
 
 
 async def test_doctor_finds_a_healthy_set_up_healthy(ready: Cloud) -> None:

@@ -71,7 +71,7 @@ class Ttl:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise TransientError(f"the Firestore Admin API can't be reached: {error or 'no answer in time'}") from error
         if response.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
-            raise TtlDeniedError(f"{said}; it takes the role Cloud Datastore Index Admin")
+            raise TtlDeniedError(f"{said}; give this account the role Cloud Datastore Index Admin")
         raise TransientError(said)
 
 

@@ -223,17 +223,17 @@ def _ours(error: grpc.aio.AioRpcError, resource: str) -> TransientError:
     code = error.code()
     said = f"Pub/Sub answered {code.name} for {resource}: {error.details()}"
     if code == grpc.StatusCode.NOT_FOUND:
-        return NotFoundError(f"{said}; to make what is missing run: countersink provision")
+        return NotFoundError(f"{said}; to create what is missing, run: countersink provision")
     if code in _DENIED:
         return DeniedError(f"{said}; give this account the roles Pub/Sub Publisher and Subscriber on it")
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return ExistsError(said)
     if code == grpc.StatusCode.FAILED_PRECONDITION:
-        return SetupError(f"{said}; to see what is wrong with it run: countersink provision")
+        return SetupError(f"{said}; to see what is wrong, run: countersink provision")
     if code in _INVALID:
-        return BrokerRejectedError(f"{said}; if its topic has a schema, remove that")
+        return BrokerRejectedError(f"{said}; if the topic has a schema, remove the schema")
     if code == grpc.StatusCode.UNIMPLEMENTED:
-        return TransientError(f"{said}; something that is not Pub/Sub answers: look at proxies on the way to it")
+        return TransientError(f"{said}; the answer is not Pub/Sub's: check the proxies on the way to Pub/Sub")
     return (_DeadlineError if code == grpc.StatusCode.DEADLINE_EXCEEDED else TransientError)(said)
 
 

@@ -193,7 +193,7 @@ class PubsubSubscription:
             if self._extends:
                 await self._leases.extend(ack_ids, self._lease)
         except CountersinkError as error:
-            _log.warning("leases may end early, which only repeats work: %s", error)
+            _log.warning("leases could not be extended, so messages may be delivered again, and count once: %s", error)
 
     async def _is_short(self) -> bool:
         try:

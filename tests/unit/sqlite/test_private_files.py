@@ -101,7 +101,7 @@ async def test_what_is_there_and_wider_is_narrowed_with_one_line(
     assert await written(path) == files(path) | {lock.name: 0o600}
     assert mode(path.parent) == 0o700
     (line,) = caplog.messages
-    assert line.startswith("other users had access to the data, and have none now: ")
+    assert line.startswith("other users had access to the data; the modes are narrower now: ")
     assert f"{path.parent} (mode 0755), {path} (mode 0666)" in line
     await written(path)
     assert len(caplog.messages) == 1
