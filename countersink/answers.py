@@ -114,7 +114,7 @@ class JobStatus:
     by: str | None = None
     """The periods, if it exports counts by time: `minute`, `hour` or `day`."""
     begin: datetime | None = None
-    """Where their range begins, if it was said."""
+    """Where their range begins; None if the request named no beginning."""
     end: datetime | None = None
 
     @classmethod

@@ -71,7 +71,7 @@ class Batch:
         accepted, flaws = found["accepted"], found.get("rejected", ())
         if type(accepted) is not int:
             raise TypeError
-        calls = max(found.get("rejected_count", 0) - len(flaws), 0)  # of the others it is not said which
+        calls = max(found.get("rejected_count", 0) - len(flaws), 0)  # the answer does not name the others
         for flaw in flaws:
             calls += self._calls_of(flaw)
         return calls, str(flaws[0]["reason"]) if flaws else ""

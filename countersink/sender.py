@@ -133,7 +133,7 @@ class Sender:
             lifetime.begin(self)
             if not start(self._run):
                 return
-            self._started = True  # not before: whoever is interrupted before leaves it to the next one
+            self._started = True  # not before: if this thread is interrupted before, the next one does it
         self._bell.ring()
 
     def _run(self) -> None:

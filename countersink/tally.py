@@ -31,7 +31,7 @@ IDLE: Final = 1.0
 _MANY: Final = 2**62
 
 Event = str | tuple[Any, Any, Any]
-"""A name to count one for, or name, delta and id. Of events without a name, the second is why they are dropped."""
+"""A name to count one for, or name, delta and id. Without a name, the second is the reason why it is dropped."""
 
 
 class Keyed(NamedTuple):

@@ -1,7 +1,7 @@
-"""Owns the connections of a client: one attempt of a request, over HTTP/1.1, from any thread.
+"""Makes one attempt of a request, over HTTP/1.1, from any thread, and keeps the connections for the next one.
 
-It is made with `http.client` of the standard library: a client that programs import beside anything else brings nothing
-along that may conflict with it.
+It is made with `http.client` of the standard library: a client that any program may import must bring no package
+that conflicts with the others.
 """
 
 import base64
@@ -93,7 +93,7 @@ class Retries:
 
 
 class Transport:
-    """Sends requests. Any of them may arrive twice: whoever counts gives each an id or a key."""
+    """Sends requests. Any of them may arrive twice, so every request that counts needs an id or a key."""
 
     again = AGAIN
     """Statuses after which the same request may succeed."""
