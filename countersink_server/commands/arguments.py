@@ -32,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class Refused(argparse.Action):
-    """An option that other commands have. Who uses it is told what to use instead."""
+    """An option of other commands. The error for it says what to use instead."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, instead: str) -> None:
         super().__init__(option_strings, dest, nargs="?", help=argparse.SUPPRESS)

@@ -12,7 +12,7 @@ FILES: Final = "files"
 FOLDERS: Final = "folders"
 ANY: Final = "any"
 _PLACES: Final = {"FILE": FILES, "DIR": FOLDERS}
-"""What a value is, by how the help calls it. Of another one nothing is known."""
+"""The kind of a value, by its name in the help. Values with other names are not completed."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:

@@ -153,7 +153,7 @@ def _ingest(options: argparse.Namespace) -> None:
 
 
 def _flusher(options: argparse.Namespace) -> None:
-    _address(options)  # wrong usage is said before a wrong setting
+    _address(options)  # wrong usage is reported before a wrong setting
     with _until_told(os.environ) as settings:
         from countersink_server.process import run  # noqa: PLC0415 (see above)
 

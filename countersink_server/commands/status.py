@@ -79,7 +79,7 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _ask(service: "Transport") -> dict[str, Any]:
-    """Everything that the service tells. What it does not tell is None, and `untold` says why."""
+    """Everything that the service tells. A field that it does not tell is None, and `untold` says why."""
     untold: list[str] = []
     found: dict[str, Any] = {"url": service.shown, "version": _field(service, "/version", "version")}
     found |= {"ready": True, "why_not": None}

@@ -1,4 +1,4 @@
-"""Owns the figures of a plan that were measured, and those that are assumed. The others are constants of the code."""
+"""The figures of a plan that were measured, and those that are assumed. The others are constants of the code."""
 
 from typing import Final
 

@@ -19,7 +19,7 @@ from shared.wiring.process import connect
 async def serving(settings: Settings) -> AsyncIterator[str]:
     """The URL of the data inside it: a Unix socket in a folder that only this user can open, so keys are not needed.
 
-    Nothing is applied here. What is accepted waits for the next flusher, and reads include it.
+    Nothing is applied here: accepted increments wait for the next flusher, and reads include them.
     """
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed

@@ -1,4 +1,4 @@
-"""Owns Unix sockets to listen on: their files, which only the user and the group of the process may connect to."""
+"""Makes Unix sockets to listen on. Only the user and the group of the process may connect to their files."""
 
 import os
 import socket

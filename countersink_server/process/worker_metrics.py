@@ -1,4 +1,4 @@
-"""Owns the memory in which workers count. It outlives them, so a restarted worker goes on counting there."""
+"""Memory in which workers count. It outlives them, so a restarted worker goes on counting there."""
 
 from typing import Final
 
