@@ -1,1 +1,1 @@
-"""What is left of deleted counters and of old jobs."""
+"""Removes what is left of deleted counters and of old jobs."""

@@ -49,7 +49,7 @@ class CounterRemover:
                 self._after = counter
                 if not self._due(counter):
                     continue
-                # What the delete found pending may sum to 0. Without its mark the counter would be there again.
+                # Increments that the delete found pending may sum to 0. Without its mark the counter would exist again.
                 if not pending[counter].entries and await self._store.remove(counter):
                     removed += 1
                     continue

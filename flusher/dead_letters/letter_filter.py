@@ -29,7 +29,7 @@ class LetterFilter:
         )
 
     def missed(self) -> list[str]:
-        """What was asked for and not found."""
+        """The ids that were asked for and not found."""
         return [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]
 
 

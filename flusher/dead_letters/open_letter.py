@@ -64,8 +64,8 @@ class OpenedLetter:
 
     def unsure(self, found: Mapping[str, Receipt], now: StoreMillis, until: StoreMillis) -> bool:
         """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
-        old (`until`) that a receipt which is not there may have been there. A dead one, which lives as long as the
-        letter, is proof that the envelope was not; it says nothing of the ids in it.
+        old (`until`) that its receipt may have expired. A dead receipt, which lives as long as the letter, proves that
+        the envelope was not applied; it proves nothing about the ids in it.
         """
         left = [envelope for envelope in self.envelopes if not _over(envelope.key, found)]
         if not left or self.flaw is not None:

@@ -1,4 +1,4 @@
-"""Owns one window from the time it is closed until all its messages are settled: commit, then ack."""
+"""Commits one closed window, then acknowledges its messages, and repeats until all of them are settled."""
 
 import logging
 import secrets

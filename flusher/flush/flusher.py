@@ -1,4 +1,4 @@
-"""Owns what one flusher holds: pulls, fills a window, flushes it, extends the leases meanwhile, and drains.
+"""Runs one flusher: pulls, fills a window, flushes it, extends the leases meanwhile, and drains.
 
 Each `…_once` is a step that the tests take one by one; `run` takes them for ever.
 """

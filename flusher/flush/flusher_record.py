@@ -1,4 +1,4 @@
-"""Owns the fleet's record of this flusher: that it may hold messages, and, when a member is gone, how old they are."""
+"""Keeps the fleet's record of this flusher: that it may hold messages, and, if a member is gone, how old they are."""
 
 import logging
 from typing import Final

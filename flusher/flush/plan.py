@@ -1,4 +1,4 @@
-"""Owns what one commit of a flusher will contain: which envelopes, their receipts, and their sums. Pure."""
+"""Plans one commit of a flusher: which envelopes it contains, their receipts, and their sums. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,7 +119,7 @@ _T = TypeVar("_T")
 
 
 def _joined(sums: Mapping[_T, int], adds: Mapping[_T, int]) -> Mapping[_T, int]:
-    """What the sums of these will be."""
+    """The sums that these envelopes will have."""
     return {of: sums.get(of, 0) + delta for of, delta in adds.items()} if sums else adds
 
 

@@ -1,4 +1,4 @@
-"""Owns the tasks that one process works on: pulls some, extends their leases, gives the rest back at the end."""
+"""Pulls tasks of jobs, has them done while it extends their leases, and gives the rest back at the end."""
 
 import asyncio
 import contextlib
