@@ -1,4 +1,4 @@
-"""Owns the log of what is done with the scope admin: who, what, from where."""
+"""Logs what is done with the scope admin: who, what, from where."""
 
 import logging
 from typing import Final

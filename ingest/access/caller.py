@@ -1,4 +1,4 @@
-"""Owns what is known of who sends a request, and which counters, ids, receipts and jobs are theirs."""
+"""The sender of a request, as far as it is known, and the counters, ids, receipts and jobs that it may use."""
 
 from collections.abc import Iterable
 from hmac import compare_digest
@@ -106,7 +106,7 @@ class Caller(NamedTuple):
             self.bucket.take(increments)
 
     def owned(self, id_: str) -> str:
-        """What is stored for an id that this caller chose."""
+        """The stored form of an id that this caller chose."""
         return owned(self.owner, id_)
 
     def owned_items(self, items: list[Increment]) -> list[Increment]:
@@ -137,7 +137,7 @@ class Caller(NamedTuple):
         raise Problem(404, "there is no such receipt")
 
     def job(self, id_: str) -> str:
-        """What is stored for a job's id. Ids have no slash."""
+        """The stored form of a job's id. Ids have no slash."""
         return f"{self.owner}/{id_}" if self.owner else id_
 
 

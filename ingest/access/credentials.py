@@ -1,4 +1,4 @@
-"""Owns what the headers of a request say about who sends it. Pure.
+"""Reads who sends a request from its headers. Pure.
 
 Clients send the same headers again and again, so the fast path reads them once for each block of headers.
 """

@@ -1,4 +1,4 @@
-"""Owns the step that every request passes before anything else is done with it: who sends it, and whether they may.
+"""The step that every request passes before anything else is done with it: who sends it, and whether they may.
 
 The connection calls it, whichever way a request takes through the server: the fast path, aiohttp and a handler, or only
 to be told that it is not HTTP. What it returns goes with the request, so that nothing behind it looks at the headers or

@@ -1,4 +1,4 @@
-"""Owns the doors of one process: one for each socket that it listens on, all with the same keys."""
+"""The doors of one process: one for each socket that it listens on, all with the same keys."""
 
 import socket
 from collections.abc import Callable

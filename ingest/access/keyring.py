@@ -1,4 +1,4 @@
-"""Owns the keys that are valid now: reads the keys file again when it changes, and finds the key of a request."""
+"""The keys that are valid now: reads the keys file again when it changes, and finds the key of a request."""
 
 import asyncio
 import logging

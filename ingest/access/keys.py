@@ -1,4 +1,4 @@
-"""Owns what a key is, how the keys file says it, and how the text of a key is compared with it. Pure."""
+"""A key, how the keys file says it, and how the text of a key is compared with it. Pure."""
 
 import hmac
 import math

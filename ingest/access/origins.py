@@ -1,4 +1,4 @@
-"""Owns what the headers of a request say about the web page that made a browser send it. Pure.
+"""Reads from the headers of a request which web page made a browser send it. Pure.
 
 A page of any site can make a browser send requests to a service on the same machine, and a site can point its own name
 to 127.0.0.1. Browsers say where a request comes from, in Origin, Sec-Fetch-Site and Host, and pages can't change that.

@@ -1,4 +1,4 @@
-"""Owns how ids that clients choose are kept apart: keys of different owners never share an id. Pure."""
+"""Keeps the ids that clients choose apart: keys of different owners never share an id. Pure."""
 
 from functools import lru_cache
 from hashlib import blake2b, sha256

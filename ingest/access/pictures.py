@@ -1,4 +1,4 @@
-"""Owns which counters are shown as pictures: pixels that count, and badges. Pure."""
+"""Tells which counters are shown as pictures: pixels that count, and badges. Pure."""
 
 from typing import Final, NamedTuple
 from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""Owns which client a request comes from if proxies stand before the service. Pure."""
+"""Tells which client a request comes from if proxies stand before the service. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address

@@ -1,4 +1,4 @@
-"""Owns how many increments a second a key may send, and what publishable keys may send beside that."""
+"""Limits how many increments a second a key may send, and what else publishable keys may send."""
 
 from collections import deque
 from typing import Final, NamedTuple

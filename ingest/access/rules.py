@@ -1,4 +1,4 @@
-"""Owns which scopes a request needs: one table for all routes. Pure.
+"""Tells which scopes a request needs: one table for all routes. Pure.
 
 A test compares the table with the routes that are served. A path that is not in it needs any key: it is answered 404.
 """
@@ -36,7 +36,7 @@ STREAMS: Final = frozenset({"GET /v1/counters/{name}/watch", "GET /v1/watch"})
 OTHER: Final = "other"
 """The route of a request that has no handler."""
 TO_COUNT: Final = frozenset({WRITE})
-"""What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
+"""The need of a request that counts. Publishable keys, and pages of other origins, may send only such requests."""
 ANY: Final = frozenset(SCOPES)
 _READ: Final = frozenset({READ})
 TO_ADMINISTER: Final = frozenset({ADMIN})
@@ -76,7 +76,7 @@ NEEDS: Final = {
 
 
 def needs(method: str, path: str) -> frozenset[str]:
-    """The scopes of which a request needs one. `path` is as it was sent."""
+    """The scopes that allow a request: its key needs one of them. `path` is as it was sent."""
     if method == "POST" and path.startswith(COUNTERS) and path.find("/", len(COUNTERS)) < 0:
         return TO_COUNT  # the commonest one; the table says the same
     return NEEDS.get(("GET" if method == "HEAD" else method, _template(path)), ANY)

@@ -1,4 +1,4 @@
-"""Owns what a tenant is: the clients that share one part of the room for bodies and for increments that wait."""
+"""Tells the tenant of a request: clients that share one part of the room for bodies and for increments that wait."""
 
 import asyncio
 from ipaddress import IPv6Address

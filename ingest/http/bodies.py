@@ -1,4 +1,4 @@
-"""Owns the memory for bodies of requests, from their arrival until they have been parsed: its total is bounded."""
+"""Limits the memory for bodies of requests, from their arrival until they have been parsed."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Owns how browsers are told that a page of another origin may send a request and see its answer."""
+"""Tells browsers that a page of another origin may send a request and see its answer."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

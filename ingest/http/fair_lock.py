@@ -1,4 +1,4 @@
-"""Owns turns for which tenants queue: each has a queue of its own, and the queues take turns."""
+"""Turns for which tenants queue: each has a queue of its own, and the queues take turns."""
 
 import asyncio
 from collections import deque

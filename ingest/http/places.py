@@ -1,4 +1,4 @@
-"""Owns how many places long requests may take, such as requests that wait or watch: of one tenant, and of all."""
+"""Limits the places of long requests, such as requests that wait or watch: of one tenant, and of all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Owns how a client is told what went wrong: as an RFC 9457 problem document."""
+"""Tells a client what went wrong: as an RFC 9457 problem document."""
 
 import logging
 import math
@@ -65,7 +65,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         return self.response()
 
     def written(self) -> bytes:
-        """The bytes that aiohttp would write, for requests that do not reach it. Who writes them closes the connection
+        """The bytes that aiohttp would write, for requests that do not reach it. The caller closes the connection
         if the problem says `close`.
         """
         body = line(self.document())
@@ -107,7 +107,7 @@ def said_of(error: CountersinkError) -> str:
 
 
 def _of_error(error: CountersinkError) -> Problem:
-    """The answer to a request of which nothing was promised. Clients send it again with the same id."""
+    """The answer to a request that failed before anything was promised. Clients send it again with the same id."""
     limit = error.limit if isinstance(error, DoubtfulError) else error
     if isinstance(limit, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})

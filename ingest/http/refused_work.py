@@ -1,4 +1,4 @@
-"""Owns what each tenant has had decoded and parsed in vain: beyond a rate, its bodies are refused before that. Pure."""
+"""Refuses the bodies of a tenant if too much of what it sent was decoded and parsed in vain. Pure."""
 
 from collections.abc import Callable
 from typing import Final

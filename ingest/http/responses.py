@@ -1,4 +1,4 @@
-"""Owns how answers are written: JSON with head and body in one piece, and what browsers may keep."""
+"""Writes answers: JSON with head and body in one piece, and what browsers may keep."""
 
 import time
 from email.utils import formatdate

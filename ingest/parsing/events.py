@@ -141,7 +141,7 @@ def _batch(body: bytes) -> Events:
 
 
 def none_valid(found: Events) -> BodyError:
-    """The error of a batch of which every event was rejected."""
+    """The error of a batch whose events were all rejected."""
     error = BodyError(400, f"no event is valid; item {found.rejected[0]['index']}: {found.rejected[0]['reason']}")
     error.items = found.bad
     return error

@@ -1,4 +1,4 @@
-"""Owns how a JSON object that a client sends is checked: its fields, and the value of each. Pure."""
+"""Checks a JSON object that a client sends: its fields, and the value of each. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ObjectShape:
     """The fields that an object may have. Any other field is refused, so that a misspelt one is noticed."""
 
     like: str
-    """What a client has to send, as the end of "the body must be …"."""
+    """The end of the sentence "the body must be …", for the error."""
     fields: Mapping[str, Flaw]
     required: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Owns how many increments may wait to be published, and how tenants and counters share that room. Pure.
+"""Limits how many increments may wait to be published, and shares that room among tenants and counters. Pure.
 
 A flow is a tenant or a counter. It may hold as much as then is still free: half of the room if it is alone, a third if
 two flows take all they can get. A flow that holds nothing gets in as long as there is room.

@@ -1,4 +1,4 @@
-"""Owns the spans of envelopes: which requests each one links to, and when it begins and ends."""
+"""Makes the spans of envelopes: which requests each one links to, and when it begins and ends."""
 
 from collections.abc import Iterable
 

@@ -1,5 +1,5 @@
-"""Owns what was accepted under the ids of clients, as far as this process remembers: an id that comes again with other
-content is most probably a mistake, and would not count; with the same content it is a second use. Pure.
+"""Remembers what this process accepted under the ids of clients. An id that comes again with other content is most
+probably a mistake, and would not count. With the same content, it is a second use. Pure.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,7 @@ class KnownIds:
         self._known: OrderedDict[int, tuple[bytes | int, Monotonic]] = OrderedDict()
 
     def check(self, items: Sequence[Increment], now: Monotonic) -> None:
-        """Raise a 422 if another delta was accepted under one of these ids. Of equal ids only the first counts."""
+        """Raise a 422 if another delta was accepted under one of these ids. If ids are equal, only the first counts."""
         first = {_of_item(item): item for item in reversed(items)} if self._known else {}
         for id_, item in first.items():
             if self._is_other(id_, item.delta, now):
@@ -49,7 +49,7 @@ class KnownIds:
         return self._is_other(hash(envelope_id), _content(batch), now)
 
     def accepted(self, draft: Draft, now: Monotonic) -> None:
-        """Remember what is durable now, and mark the second uses in the draft. What was first stays."""
+        """Remember what is durable now, and mark the second uses in the draft. The first use of an id stays."""
         for place, item in enumerate(draft.keyed):
             if not self._is_new(_of_item(item), item.delta, now):
                 draft.second_uses.add(place)

@@ -1,4 +1,4 @@
-"""Owns how long increments wait for others before they are published together. Pure.
+"""Decides how long increments wait for others before they are published together. Pure.
 
 In a quiet system they do not wait. While a publish is under way they wait for its end, but at most for the linger.
 Where each message costs money (`metered`), a stream of increments waits on for as long as more keep coming: the more

@@ -1,4 +1,4 @@
-"""Owns which names are new, and how many new counters there is room for: COUNTERSINK_MAX_COUNTERS limits how many there
+"""Tells which names are new, and whether there is room for new counters: COUNTERSINK_MAX_COUNTERS limits how many there
 are under a prefix.
 
 The store says which counters there are, and how many. A counter is in the store only after a flush. So this process
@@ -40,7 +40,7 @@ MOST_LOOKUPS: Final = 32
 PAGE: Final = 1_000
 """Names in one question to the store."""
 MOST_PAGES: Final = 50
-"""Questions about admitted names before a count. What is not asked for stays held until a later one."""
+"""Admitted names that are looked up before a count. The others stay held until a later count."""
 
 
 class _Room:
@@ -290,5 +290,5 @@ def _is_pending(view: View) -> bool:
 
 
 def refusal(why: str) -> ShareError:
-    """The error of a request of which nothing is left."""
+    """The error of a request whose increments were all rejected."""
     return ShareError(why, COUNT_AGAIN)

@@ -1,4 +1,4 @@
-"""Owns how tenants share what may be pending in the broker.
+"""Shares what may be pending in the broker among tenants.
 
 The broker only knows how much is pending. This process knows in which order it has published what, and flushers take it
 in about that order: so what is pending of its own is at most what it has published last.
@@ -20,7 +20,7 @@ PER_SUM: Final = 32
 PER_ID: Final = 160
 """The same of an increment with an id, beside the id and the counter's name."""
 _STEP: Final = 64
-"""What was published is remembered in parts of 1/64 of the limit."""
+"""Published batches are remembered in parts of 1/64 of the limit."""
 EFFORT: Final = 1 / 20
 """The part of the time that estimating what waits may take. What comes until the next estimate is added to the last."""
 
@@ -94,8 +94,8 @@ class PendingShares:
 
 
 class _Rest:
-    """Divides what drafts weigh among tenants. A batch may be several drafts, of which only the last names its sender:
-    so what those before it weigh is kept until then.
+    """Divides what drafts weigh among tenants. A batch may be several drafts, and only the last one names its sender: so
+    the weight of the earlier drafts is kept until then.
     """
 
     def __init__(self) -> None:

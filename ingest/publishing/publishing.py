@@ -1,4 +1,4 @@
-"""Owns the way of increments to the broker: sums them, publishes them, and tells those who wait for that."""
+"""Takes increments to the broker: sums them, publishes them, and tells the requests that wait for that."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Owns which uses of ids and keys a request made, and how many of them are known to be second ones. Pure."""
+"""Tells which uses of ids and keys a request made, and how many of them are known to be second ones. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

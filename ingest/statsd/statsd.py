@@ -1,4 +1,4 @@
-"""Owns the sockets on which StatsD lines come, and the way from there to the broker."""
+"""Takes StatsD lines from their sockets, and their sums to the broker."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Owns the TCP connections on which StatsD lines come: how many there are, and how long a line may be."""
+"""Accepts the TCP connections on which StatsD lines come: so many at most, and with lines of a limited length."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Owns the sums of what has come and is not on its way to the broker yet: bounded, whatever is sent. Pure."""
+"""Sums what has come and is not on its way to the broker yet, within limits for whatever is sent. Pure."""
 
 from collections import OrderedDict
 from itertools import islice
@@ -9,7 +9,7 @@ from ingest.statsd.lines import MILLION
 from shared.model.words import MAX_SUM
 
 MOST_NAMES: Final = 10_000
-"""Counters in the tally, and counters of which a fraction of a count is kept."""
+"""Counters in the tally, and counters for which a fraction of a count is kept."""
 _MOST: Final = MAX_SUM * MILLION
 
 

@@ -1,4 +1,4 @@
-"""Owns how much of StatsD is read in one turn of the event loop: a flood of lines must not hold up requests."""
+"""Limits how much of StatsD is read in one turn of the event loop: a flood of lines must not hold up requests."""
 
 import asyncio
 from collections import deque
