@@ -1,4 +1,4 @@
-"""Owns how the name of a counter is made from the name and the tags of a StatsD line. Pure."""
+"""Makes the name of a counter from the name and the tags of a StatsD line. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Owns how counters are listed: those in the store, together with those of which all increments are pending or dead."""
+"""Lists counters: those in the store, together with those whose increments are all pending or dead."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from shared.ports.readings import CounterNames
 
 
 class AllNames:
-    """Lists every counter of which something was accepted before."""
+    """Lists every counter that has an accepted increment."""
 
     def __init__(self, store: CounterNames, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
 
     async def listed(self, prefix: str, after: str, limit: int) -> tuple[Sequence[str], bool]:
-        """A page, and whether it is known to lack no counter of which an increment had been accepted before."""
+        """A page, and whether it is known to lack no counter that had an accepted increment before the call."""
         try:
             return await self.page(prefix, after, limit, exact=True), self._overlay.shared
         except InexactError:

@@ -1,4 +1,4 @@
-"""Owns how a counter gets fewer shards. Each commit leaves a receipt, which tells an audit who wrote."""
+"""Gives a counter fewer shards. Each commit leaves a receipt, which tells an audit who wrote."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Owns the writing side of an overlay whose entries are a broker's messages."""
+"""The writing side of an overlay whose entries are a broker's messages: it has nothing to do."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext

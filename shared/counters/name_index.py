@@ -1,4 +1,4 @@
-"""Owns names in the order in which they are listed. Pure."""
+"""Keeps names in the order in which they are listed. Pure."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Owns the entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
+"""The entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ SORTED: Final = 2_000
 
 
 class _Kept(NamedTuple):
-    """What is kept of an envelope. It is made for each message that is pending, so it must be small."""
+    """The part of an envelope that is kept. Each pending message has one, so it must be small."""
 
     key: str
     sums: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Owns the cached bases and reads counters exactly, with one lookup in flight per counter for all its readers."""
+"""Reads counters exactly, from cached bases, with one lookup in flight per counter for all its readers."""
 
 import asyncio
 from collections import OrderedDict
@@ -113,7 +113,7 @@ class Reader:
         return readings
 
     def read_lately(self, counters: Collection[str]) -> bool:
-        """Whether any of them was looked up in the last minute. Of very many, the earliest are forgotten."""
+        """Whether any of them was looked up in the last minute. If there are very many, the earliest are forgotten."""
         since = self._clock.monotonic() - LONGEST_AGE
         return any(self._answers[name].base.born >= since for name in self._answers.keys() & counters)
 

@@ -1,4 +1,4 @@
-"""Owns how a counter is set: it adds the difference to an exact reading, with a receipt and the guard in one commit.
+"""Sets a counter: adds the difference to an exact reading, with a receipt and the guard in one commit.
 
 Increments accepted before the reading are part of it, applied or not. Later ones count after the set. If the counter
 was set again since the reading, its guard has changed and the commit fails. See docs/adr/0009.
@@ -42,7 +42,7 @@ PATIENCE: Final = 5.0
 """Seconds for retries while other sets are faster or the store fails. A set may wait in line for as long before."""
 LONGEST: Final = HOUR
 """Milliseconds of the store's time within which a set must be done. The receipt of an earlier request surely lives as
-long, so a process that stood still for days does not set the counter again.
+long, so a process that was suspended for days does not set the counter again.
 """
 SET: Final = "set"
 RESET: Final = "reset"

@@ -1,4 +1,4 @@
-"""Owns how a job starts and stops. A start keeps the job, then publishes its first task; both are safe to repeat."""
+"""Starts and stops jobs. A start keeps the job, then publishes its first task; both are safe to repeat."""
 
 from typing import Final
 
@@ -61,7 +61,7 @@ class JobStarter:
 
     @property
     def sees_pending(self) -> bool:
-        """Whether jobs visit counters of which everything is still pending, whoever accepted it."""
+        """Whether jobs visit counters whose increments are all still pending, in whichever process."""
         return self._overlay.shared
 
     async def start(
@@ -94,8 +94,8 @@ class JobStarter:
         return standing, new
 
     async def stop(self, id_: str) -> JobState | None:
-        """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished. Of an
-        export, running or done, the result is deleted.
+        """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished. The
+        result of an export is deleted, even if the export is done.
         """
         now = int(self._clock.now() * 1000)
         standing = await self._jobs.get(id_)

@@ -1,4 +1,4 @@
-"""Owns what one process knows about the fleet. One look at a time is in flight and serves all readings that wait."""
+"""Looks at the fleet for one process. One look at a time is in flight and serves all readings that wait."""
 
 import asyncio
 import logging

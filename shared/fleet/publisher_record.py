@@ -1,4 +1,4 @@
-"""Owns the fleet's record of one publisher, and says whether the publisher may answer.
+"""Keeps the fleet's record of one publisher, and says whether the publisher may answer.
 
 Processes with `memory://` are members, too. They always owe, and those on one spool file or one topic share a record.
 """

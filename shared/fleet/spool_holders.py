@@ -1,4 +1,4 @@
-"""Owns which processes have a spool file open. Each locks a file beside it, and the lock ends with the process."""
+"""Tells which processes have a spool file open. Each locks a file beside it, and the lock ends with the process."""
 
 import fcntl
 import os

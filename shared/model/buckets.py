@@ -17,12 +17,11 @@ LENGTHS: Final[Mapping[str, int]] = {"minute": 60_000, "hour": HOUR, "day": DAY}
 FOR_EVER: Final = 1 << 62
 """Later than any bucket."""
 MOST_FOLLOWED: Final = 100
-"""Rules of which a store knows until when they were followed."""
+"""The most rules for which a store remembers until when they were followed."""
 SPARE: Final = DAY
 """Buckets are stored for so much longer than their retention: clocks differ, and only readings decide what is past."""
 AHEAD: Final = HOUR
-"""Milliseconds by which a date may be later than the present, since clocks differ. What is later counts as if it were
-not.
+"""Milliseconds by which a date may be later than the present, since clocks differ. A later date counts as this one.
 """
 
 
@@ -100,7 +99,7 @@ class Dates(NamedTuple):
         return Dates(followed, closed, latest), moved(by_time.adds, closed, latest)
 
     def closing(self, until: WallMillis, wall: WallMillis) -> "Dates":
-        """What it knows when periods are closed."""
+        """The same knowledge after periods are closed."""
         opened = self._opened(wall)
         return opened._replace(closed=max(opened.closed, until))
 
@@ -208,7 +207,7 @@ def followed_of(text: str | bytes) -> list[Followed]:
 
 
 def followed_too(before: Iterable[Followed], one: Followed) -> list[Followed]:
-    """What was followed, with one more. Beyond `MOST_FOLLOWED`, the oldest become one that keeps nothing."""
+    """The followed rules, with one more. Beyond `MOST_FOLLOWED`, the oldest become one that keeps nothing."""
     until = {each.rules: each.until for each in before}
     until[one.rules] = max(one.until, until.get(one.rules, 0))
     while len(until) > MOST_FOLLOWED:

@@ -49,7 +49,7 @@ class LetterRow:
     """Why nothing in it can be counted; None if it can."""
     increments: int
     counters: Mapping[str, int]
-    """What it would add to some of its counters."""
+    """The deltas that it would add to some of its counters."""
     more_counters: int
     size: int | None
     """Bytes of the message; None if only the store has the letter."""

@@ -1,4 +1,4 @@
-"""Owns a row of overlay entries that grows without being copied: a counter may have many, and be read often. Pure."""
+"""A row of overlay entries that grows without being copied: a counter may have many, and be read often. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class EntryLog(Sequence["Entry"]):
-    """Entries that never change. Logs that grew out of each other share a list, of which each has a part."""
+    """Entries that never change. Logs that grew out of each other share a list, and each uses a part of it."""
 
     __slots__ = ("number", "shared", "unconfirmed")
 

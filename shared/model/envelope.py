@@ -1,4 +1,4 @@
-"""Owns the envelope, and how a message that is too large for one commit is divided into several. Pure."""
+"""The envelope, and how a message that is too large for one commit is divided into several. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -94,7 +94,7 @@ class Envelope:
         return replace(self, attempt=attempt or self.attempt, increments=increments or self.increments)
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
-        """What the overlay holds of it, by counter."""
+        """Its entries in the overlay, by counter."""
         key = self.key
         if not self.keyed:
             for counter, delta in self.sums.items():

@@ -94,7 +94,7 @@ class LateError(CountersinkError):
 
 
 class StoodStillError(TransientError):
-    """The process stood still for too long to publish what it holds. Nothing was published."""
+    """The process was suspended for too long to publish what it holds. Nothing was published."""
 
 
 class GoneError(CountersinkError):
@@ -141,7 +141,7 @@ class ShardFullError(CountersinkError):
 
 BROKEN: Final = (DamagedError, StoodStillError, SettingsError, OSError, MemoryError)
 """Errors that say that the process itself, its files or its settings are broken. They always end the process, whatever
-it was working on. Any other unforeseen error is a bug that one job or message met; others need not suffer from it.
+it was working on. Any other unforeseen error is a bug that concerns one job or message; others need not suffer from it.
 """
 
 

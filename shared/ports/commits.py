@@ -67,7 +67,7 @@ class Commits(PromiseBook, ReceiptBook, Protocol):
         applied or dropped; such a receipt never expires.
 
         Raises:
-        `AlreadyAppliedError` if a receipt exists, in any state, or one to be revived is not there as `dead`;
+        `AlreadyAppliedError` if a receipt exists, in any state, or if one to be revived does not exist as `dead`;
         `ChangedError` if a guard version or an import mark differs from the expected one (either, if both do), or the
         epoch does;
         `ShrunkError` if a counter has fewer shards than `known`, and the chosen shard is not one of them;

@@ -28,7 +28,7 @@ class Cleanup(StoreClock, Protocol):
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         """Delete up to `limit` receipts that expired before `now` and are not needed; returns how many.
 
-        A number below `limit` does not mean that none is left. What deleted receipts said is added to
+        A number below `limit` does not mean that none is left. The numbers of deleted receipts are added to
         `Config.carried`, unless the server's own expiry deleted them.
         """
         ...

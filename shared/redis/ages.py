@@ -1,4 +1,4 @@
-"""Owns what one process knows about the promises of flushers. They tell how old an overlay entry may be."""
+"""Tells how old an overlay entry may be, from what this process knows about the promises of flushers."""
 
 import asyncio
 import logging

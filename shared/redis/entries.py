@@ -1,4 +1,4 @@
-"""Owns how entries are written to Redis, under one name for each try to publish an envelope, and read back. Pure."""
+"""Writes entries to Redis, under one name for each try to publish an envelope, and reads them back. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

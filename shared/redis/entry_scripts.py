@@ -29,7 +29,7 @@ again. The commit of a mark happened in the first 11 minutes (`words.MARKED`) or
 lives for another minute.
 """
 MOST_SHOWN: Final = 20_000
-"""The most entries in one answer. There are more only if flushers stood still for long. Other clients would wait."""
+"""The most entries in one answer. There are more only if flushers did not work for long. Other clients would wait."""
 MOST_UNSURE: Final = 1_000
 """The most receipt keys of entries so old that they may have been applied. With as many or more, nothing is exact."""
 MOST_WORK: Final = 5_000

@@ -1,4 +1,4 @@
-"""Owns what happens to the records of members that seem to be gone. Several processes may do each step at once."""
+"""Removes the records of members that seem to be gone. Several processes may do each step at once."""
 
 import logging
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class GoneMembers:
         self._member = member
         self._silent = silent
         self._since: dict[str, tuple[object, float]] = {}
-        """What was last seen of each member, and when that was first seen."""
+        """The last sign of each member, and when it was first seen."""
 
     async def tidy(self, look: FleetLook, seen: Mapping[str, str]) -> None:
         """Fence or strike members that seem to be gone. `seen`: when Redis last heard each member of the epoch."""

@@ -1,4 +1,4 @@
-"""Owns the few connections to Redis. No command is repeated, except when the server said that it did not run."""
+"""The few connections to Redis. No command is repeated, except when the server said that it did not run."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ MOST: Final = 8
 
 
 class AwayError(TransientError):
-    """Redis does not answer, or takes no writes. What was sent may have been done, or may still be done."""
+    """Redis does not answer, or takes no writes. The command may have been done, or may still be done."""
 
 
 class FullError(AwayError):

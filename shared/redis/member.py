@@ -1,4 +1,4 @@
-"""Owns what a publisher promises: what it answers is in the fleet's overlay, or the store says that it may not be.
+"""Keeps a publisher's promise: what it answers is in the fleet's overlay, or the store says that it may not be.
 
 While its record says `joined`, an answer waits for Redis. Otherwise the record says `owes`, and no reading is exact.
 The copy keeps what it answers. It joins again when all of that is in the overlay. It uses no lease and no wall clock.
@@ -143,7 +143,7 @@ class Member:
             self.lose()
 
     def lose(self) -> None:
-        """Stop using the overlay. What is being written to it has to be written again."""
+        """Stop using the overlay. Entries that are being written have to be written again."""
         self.overlay = None
 
     async def _name(self, seen: FleetLook) -> FleetLook:
@@ -168,7 +168,7 @@ class Member:
         self._changed.set()
 
     async def _join(self, overlay: NamedOverlay) -> None:
-        """Write all that was answered to the overlay, then join. What is answered apart meanwhile is written, too."""
+        """Write all answered entries to the overlay, also those that are answered apart meanwhile, then join."""
         await self._unfence(overlay)
         self.overlay = overlay
         written = set[int]()

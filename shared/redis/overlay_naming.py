@@ -16,7 +16,7 @@ ELSEWHERE: Final = 60.0
 
 
 class Naming:
-    """When to name the server that this process reaches. Use it while the named overlay is not there."""
+    """When to name the server that this process reaches. Use it while the named overlay does not answer."""
 
     def __init__(self, place: str) -> None:
         self._place = place

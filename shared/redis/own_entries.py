@@ -1,4 +1,4 @@
-"""Owns a copy of what this process entered and nobody has settled: read while Redis is away, and written again later.
+"""A copy of what this process entered and nobody has settled: read while Redis is away, and written again later.
 
 Pure: time is an argument.
 """

@@ -1,4 +1,4 @@
-"""Owns whether Redis is up or away. While it is away, calls fail at once, and one task looks for it."""
+"""Knows whether Redis is up or away. While it is away, calls fail at once, and one task looks for it."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ class Identity(NamedTuple):
     holds: bool
     """Whether it holds the epoch that was asked for."""
     policy: str = ""
-    """What it does when its memory is full; empty if it does not say."""
+    """Its `maxmemory-policy`; empty if it does not say."""
 
 
 def prefix_of(overlay: NamedOverlay) -> bytes:

@@ -1,4 +1,4 @@
-"""Owns the cache of views that Redis has answered. A view that has not changed is neither sent nor parsed again."""
+"""A cache of views that Redis has answered. A view that has not changed is neither sent nor parsed again."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Owns what metrics are made of: counters, gauges and histograms."""
+"""Counters, gauges and histograms, from which all metrics are made."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ class Counter(Instrument):
 
 
 class Gauge(Instrument):
-    """What is so now. It ends with its process. It is not shown while it is not a number."""
+    """A value of the moment. It ends with its process. It is not shown while it is not a number."""
 
     kind = GAUGE
     _for_all = nan

@@ -1,4 +1,4 @@
-"""Owns which metrics a process shows: its own, or, if it is a worker, those of all workers."""
+"""Shows the metrics of this process, or, in a worker, those of all workers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple

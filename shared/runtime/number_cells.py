@@ -1,4 +1,4 @@
-"""Owns the memory that metrics keep their numbers in, which may be shared: what was counted outlives its process.
+"""Memory for the numbers of metrics. Processes may share it, so counts outlive the process that made them.
 
 Each number has a cell of eight bytes. A table behind the cells says which series begins where, so that another process
 can read them. One process writes at a time.
@@ -69,7 +69,7 @@ class NumberCells:
         return self._places
 
     def drop_gauges(self) -> None:
-        """Forget what was so in a process that has ended. What it counted stays."""
+        """Forget the gauges of a process that has ended. Its counts stay."""
         for key, start in self.series().items():
             if key.kind == GAUGE:
                 self.cells[start] = nan

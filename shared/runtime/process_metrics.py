@@ -13,7 +13,7 @@ _PAGE: Final = resource.getpagesize()
 
 
 def watch() -> None:
-    """Show it in the metrics. What is not to be known outside Linux is not shown there."""
+    """Show it in the metrics. Values that only Linux tells are not shown elsewhere."""
     metrics.CPU.set_function(time.process_time)
     metrics.RESIDENT.set_function(_resident)
     metrics.OPEN_FILES.set_function(_open_files)

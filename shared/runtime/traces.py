@@ -1,4 +1,4 @@
-"""Owns what a trace is to us: how a request names its place in one, and what makes spans."""
+"""Traces: how a request names its place in one, and the interface that makes spans."""
 
 import re
 from typing import Final, NamedTuple, Protocol

@@ -13,7 +13,7 @@ from shared.sqlite.witness import uri_of
 
 
 class Copied(NamedTuple):
-    """What a copy holds."""
+    """The contents of a copy."""
 
     counters: int
     pending: int

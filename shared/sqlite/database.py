@@ -1,4 +1,4 @@
-"""Owns one SQLite file: the thread that writes it, with group commit, and the connections that read it."""
+"""One SQLite file: the thread that writes it, with group commit, and the connections that read it."""
 
 import asyncio
 import fcntl

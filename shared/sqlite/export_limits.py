@@ -1,4 +1,4 @@
-"""Owns how much room exports take in a SQLite file: admits them within limits, and gives room back to the disk."""
+"""Admits exports into a SQLite file within limits, and gives their room back to the disk."""
 
 import sqlite3
 import time

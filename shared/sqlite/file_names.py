@@ -1,4 +1,4 @@
-"""Owns under which names a data file may be opened: SQLite keeps its log, and we our locks, beside that name."""
+"""Finds the one name under which a data file is opened: SQLite keeps its log, and we our locks, beside that name."""
 
 from errno import ELOOP
 from pathlib import Path

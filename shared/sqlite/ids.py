@@ -1,4 +1,4 @@
-"""Owns the ids of clients that were applied, in a SQLite file: half a hash each, in two generations. See docs/adr/0029.
+"""The ids of clients that were applied, in a SQLite file: half a hash each, in two generations. See docs/adr/0029.
 
 New ids go to the younger generation. The elder is deleted when the last of its ids has expired; then the younger
 becomes the elder. So ids live for their lifetime at least, and at most twice as long.
@@ -36,7 +36,7 @@ def takes(receipt: Receipt) -> bool:
 
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
-    """Keep receipts that are not there yet. Two ids of equal halves take one row."""
+    """Keep receipts that are new. Two ids of equal halves take one row."""
     if receipts:
         (younger,) = db.execute(_YOUNGER).fetchone()
         halves = {half for one in receipts if (half := half_of_id(one.key)) is not None}

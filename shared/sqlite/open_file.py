@@ -1,4 +1,4 @@
-"""Owns the files that this process opened for one database: whether they are still there, and how far they have got."""
+"""Tells whether the files that this process opened for one database still exist, and how far they have got."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ class OpenedFile:
                 )
 
     def check_often(self) -> None:
-        """The same for reads, most of which take less time than a look at the files."""
+        """The same for reads: most of them take less time than a look at the files."""
         now = time.monotonic()
         if now >= self._next_check:
             self.check()

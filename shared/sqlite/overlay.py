@@ -19,7 +19,7 @@ SLICE: Final = 32_768
 FORGOTTEN: Final = 5_000
 """Entries to forget before other tasks get a turn."""
 EACH: Final = 128
-"""What a message counts for beside its data."""
+"""The weight of a message besides its data."""
 
 
 class SqliteOverlay(KeptByBroker):

@@ -1,4 +1,4 @@
-"""Owns the rows of pending messages: what each costs, and how they are forgotten."""
+"""The rows of pending messages: what each costs, and how they are forgotten."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import orjson
 from shared.model.times import Instant
 
 QUOTE: Final = 12
-"""What a quotation mark counts for, in bytes. Each string has two. So what is pending takes less than 8 times its
-weight in memory, whatever it is.
+"""The weight of a quotation mark, in bytes. Each string has two. So pending increments take less than 8 times this
+weight in memory.
 """
 ACKS_KEPT: Final = 10_000
 """Overlays that are further behind read all pending messages again."""
@@ -20,7 +20,7 @@ _FORGET: Final = (
 
 
 def weight_of(data: bytes, attributes: str) -> int:
-    """What a message counts for in COUNTERSINK_MAX_PENDING_BYTES. Each name in it takes memory in all processes that
+    """The weight of a message in COUNTERSINK_MAX_PENDING_BYTES. Each name in it takes memory in all processes that
     answer reads, which is much more than its bytes if it is short.
     """
     return len(data) + len(attributes) + QUOTE * data.count(b'"')

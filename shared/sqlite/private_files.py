@@ -1,4 +1,4 @@
-"""Owns who may open the data's files: only their owner. Anyone who can open a file can lock it, and so stop writes."""
+"""Lets only their owner open the data's files. Anyone who can open a file can lock it, and so stop writes."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ def open_lock(path: Path) -> int:
 
 def narrow(path: Path) -> None:
     """Take the rights of others from the data file, from what is beside it, and from the folder if it has only our
-    files. What was changed is logged in one line.
+    files. One line of the log names the changes.
     """
     folder, changed = path.parent, []
     with suppress(OSError):
@@ -74,7 +74,7 @@ def _is_ours(folder: Path, name: str) -> bool:
 
 
 def _narrowed(path: Path, mode: int, fits: Callable[[Path], bool]) -> list[str]:
-    """What was changed, in words: the path and its former mode, or nothing."""
+    """The change in words: the path and its former mode, or nothing."""
     with suppress(FileNotFoundError):
         before = S_IMODE(path.lstat().st_mode)
         if before & OTHERS and fits(path):

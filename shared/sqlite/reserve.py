@@ -1,4 +1,4 @@
-"""Owns how much of a file's disk stays free: new messages are refused while there is still room to apply old ones."""
+"""Keeps part of a file's disk free: new messages are refused while there is still room to apply old ones."""
 
 import os
 import sqlite3

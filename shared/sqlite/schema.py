@@ -1,4 +1,4 @@
-"""Owns the tables, and refuses files that have others."""
+"""Makes the tables of a file, and refuses files that have others."""
 
 import sqlite3
 from pathlib import Path

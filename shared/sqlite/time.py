@@ -1,4 +1,4 @@
-"""Owns the time of a SQLite file. It passes only while a process runs, so a wrong clock can't make it pass faster.
+"""The time of a SQLite file. It passes only while a process runs, so a wrong clock can't make it pass faster.
 
 Each process adds what has passed since it last saw the file's time, by a clock that can't be set. The file keeps the
 highest time. So this time never passes faster than real time. While no process runs it stands still, and receipts live

@@ -1,4 +1,4 @@
-"""Owns what is remembered of a data file outside of it: that it was there, which one it was, and how far it had got.
+"""Remembers a data file outside of it: that it was there, which one it was, and how far it had got.
 
 Without that, a file that was removed, an empty mount point and a first start look the same, and an empty file would
 replace all counts. Two places remember: the lock file beside the data file, which survives if only the data file is

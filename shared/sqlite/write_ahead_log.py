@@ -1,4 +1,4 @@
-"""Owns a file's write-ahead log: makes it safe to append to, and empties it when it is too long."""
+"""Makes a file's write-ahead log safe to append to, and empties it when it is too long."""
 
 import contextlib
 import os

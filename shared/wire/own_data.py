@@ -22,7 +22,7 @@ _DATA: Final = Decoder(_Data)
 
 
 class OwnData(NamedTuple):
-    """What it says."""
+    """The data of a message of ours."""
 
     content: Content
     created: int

@@ -207,8 +207,8 @@ class DatastoreClient:
         return len(seen)
 
     async def delete_parts(self, keys: Sequence[Key], owner: Any, *, and_owner: bool = False) -> None:
-        """Delete up to `DELETES_AT_ONCE` entities that belong to another one, whatever their versions; `and_owner`:
-        that one, too. `ContendedError` if the owner, a whole EntityResult, was written or deleted since it was seen;
+        """Delete up to `DELETES_AT_ONCE` entities that belong to `owner`, whatever their versions; `and_owner`:
+        the owner, too. `ContendedError` if the owner, a whole EntityResult, was written or deleted since it was seen;
         then nothing was deleted.
         """
         request = self.commit_request()

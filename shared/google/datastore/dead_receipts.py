@@ -11,7 +11,7 @@ from shared.model.words import Receipt
 
 
 async def revive(client: DatastoreClient, place: DatastorePlace, request: Any, revived: Sequence[Receipt]) -> None:
-    """Add the changes to the request. `AlreadyAppliedError` if one of the receipts is not there, or is not dead."""
+    """Add the changes to the request. `AlreadyAppliedError` if one of the receipts does not exist, or is not dead."""
     if not revived:
         return
     found = (await client.look_up(place.receipt(receipt.key) for receipt in revived)).entities

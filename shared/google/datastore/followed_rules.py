@@ -1,8 +1,8 @@
-"""Owns two entities among the receipts: which rules of counts by time flushers promised to follow, and until when; and
+"""Keeps two entities among the receipts: which rules of counts by time flushers promised to follow, and until when; and
 until when periods are closed.
 
 A flusher promises after it took what it is about to commit. So an increment that is made after the end of a promise was
-never committed under it, wherever a process stood still.
+never committed under it, wherever a process was suspended.
 
 A commit that adds to buckets reads in its transaction until when periods are closed. So either it comes before the
 closing, and each later snapshot has it, or it adds to no closed period.

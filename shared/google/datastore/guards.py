@@ -1,4 +1,4 @@
-"""Owns the guards of counters: sets change them over the version that they read, and dead receipts mark them."""
+"""Changes the guards of counters: sets, over the version that they read, and dead receipts, which mark them."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Owns the marks of imports in Datastore. A mark moves only over the version that was read, or the commit fails."""
+"""Moves the marks of imports in Datastore: only over the version that was read, or the commit fails."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256

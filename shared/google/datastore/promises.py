@@ -1,4 +1,4 @@
-"""Owns the promises of flushers in Datastore: one entity among the receipts, which never expires."""
+"""Keeps the promises of flushers in Datastore: one entity among the receipts, which never expires."""
 
 from typing import Any, Final
 

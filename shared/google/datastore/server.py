@@ -46,7 +46,7 @@ class DatastoreServer:
         return PastSnapshot(self._client, self._place, numbers, time.bound(self._clock.monotonic()), time.doubt)
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        """Seconds since each shard was written, by the server's clock alone. Shards that are not there are left out."""
+        """Seconds since each shard was written, by the server's clock alone. Shards that do not exist are left out."""
         names = {name_of(self._place.shard(*shard)): shard for shard in shards}
         found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
         return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}

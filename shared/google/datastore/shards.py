@@ -26,7 +26,7 @@ class ShardState(NamedTuple):
 
     held: int = 0
     version: int = 0
-    """0 if it was not there."""
+    """0 if the shard did not exist."""
     readable: bool = False
     """Whether its config existed and covered it, so that readers look for it."""
     number: int = 0

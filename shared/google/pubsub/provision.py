@@ -77,7 +77,7 @@ async def _make(client: PubsubClient, name: str, topic: str, deadline: int, rete
 
 
 async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> Any:
-    """Raise what is less than it should be, and return the result. What is more is kept: somebody chose it."""
+    """Raise values that are too low, and return the result. Higher values stay: somebody chose them."""
     wanted = types.Subscription.pb()(name=there.name, topic=there.topic, ack_deadline_seconds=deadline)
     fields = []
     if there.ack_deadline_seconds < deadline:
@@ -107,7 +107,7 @@ async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
 
 
 def strays(subscription: Any, topic: str) -> list[str]:
-    """Flaws because of which it gets no messages of the topic."""
+    """Flaws that keep messages of the topic from it."""
     found = []
     if subscription.topic == DELETED_TOPIC:
         found.append(f"its topic has been deleted: have flushers empty it, then delete it{_ANEW}")
@@ -119,7 +119,7 @@ def strays(subscription: Any, topic: str) -> list[str]:
 
 
 def losses(subscription: Any, topic: str) -> list[str]:
-    """Flaws because of which messages would not be counted."""
+    """Flaws that would leave messages uncounted."""
     found = strays(subscription, topic)
     if subscription.filter:
         found.append(f"its filter {subscription.filter!r} drops messages uncounted: {_ANOTHER}")
