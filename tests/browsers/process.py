@@ -1,4 +1,4 @@
-"""Owns the process of a browser, which the tests of one worker share. Each test gets a private window of it."""
+"""The process of a browser, which the tests of one worker share. Each test gets a private window of it."""
 
 import os
 import signal

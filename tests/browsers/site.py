@@ -1,4 +1,4 @@
-"""Owns a web site of another origin, whose pages use a service."""
+"""A web site of another origin, whose pages use a service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Owns what a test does with one page of a browser, whichever browser it is."""
+"""One page of a browser, whichever browser it is, and what a test does with it."""
 
 import asyncio
 import base64

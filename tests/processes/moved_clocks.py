@@ -1,4 +1,4 @@
-"""Owns the clocks of one process under test: wall, monotonic and boot clock can be moved apart while it runs.
+"""Moves the clocks of one process under test: wall, monotonic and boot clock can be moved apart while it runs.
 
     clocks = Clocks(library, folder)
     process = subprocess.Popen(command, env=os.environ | clocks.environment)
