@@ -94,8 +94,8 @@ class PendingShares:
 
 
 class _Rest:
-    """Divides what drafts weigh among tenants. A batch may be several drafts, and only the last one names its sender: so
-    the weight of the earlier drafts is kept until then.
+    """Divides what drafts weigh among tenants. A batch may be several drafts, and only the last one names its sender:
+    so the weight of the earlier drafts is kept until then.
     """
 
     def __init__(self) -> None:

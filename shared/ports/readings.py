@@ -28,8 +28,8 @@ class Snapshot(Protocol):
         ...
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        """What was applied, of the buckets that begin in this range, at this instant. A commit adds to buckets and shards
-        together. Buckets to which nothing was added may be missing.
+        """What was applied, of the buckets that begin in this range, at this instant. A commit adds to buckets and
+        shards together. Buckets to which nothing was added may be missing.
         """
         ...
 
