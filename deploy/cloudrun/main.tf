@@ -66,7 +66,7 @@ resource "google_cloud_run_v2_service" "ingest" {
       }
 
       resources {
-        limits   = { cpu = "1", memory = "1Gi" } # docs/operations.md says how the settings bound the memory
+        limits   = { cpu = "1", memory = "1Gi" } # docs/hardening.md says how the settings bound the memory
         cpu_idle = false                         # it publishes between requests, too
       }
 

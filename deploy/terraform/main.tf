@@ -1,4 +1,4 @@
-# Everything on Google Cloud that Countersink needs beside its processes. docs/google-cloud.md explains each part.
+# Everything on Google Cloud that Countersink needs besides its processes. docs/google-cloud.md explains each part.
 terraform {
   required_version = ">= 1.9"
   required_providers {

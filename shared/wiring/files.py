@@ -47,7 +47,7 @@ def spool_path(settings: Settings) -> Path:
 def backup(settings: Settings, target: Path) -> Copied:
     """Copy the SQLite file while processes use it. It blocks."""
     if urls.scheme_of(settings.broker) == "pubsub":
-        raise SettingsError(f"{BROKER} is Pub/Sub: back up Datastore as docs/google-cloud.md says")
+        raise SettingsError(f"{BROKER} is Pub/Sub: back up Datastore as docs/google-cloud-outages.md says")
     return copy(only_file(settings), target)
 
 

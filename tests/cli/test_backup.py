@@ -115,7 +115,7 @@ def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) ->
     assert folder.code == 1
     assert "does not exist: make it first" in folder.lines[-1]
     cloud = run("backup", "copy.db", cwd=tmp_path, COUNTERSINK_BROKER="pubsub://p/t", COUNTERSINK_STORE="datastore://p")
-    assert "docs/google-cloud.md" in cloud.lines[-1]
+    assert "docs/google-cloud-outages.md" in cloud.lines[-1]
     assert sorted(one.name for one in tmp_path.iterdir() if "copy" in one.name) == []
 
 

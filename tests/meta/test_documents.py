@@ -77,7 +77,7 @@ def test_the_commands_are_listed() -> None:
 
 
 def test_the_requests_are_listed() -> None:
-    text = (ROOT / "docs" / "http.md").read_text()
+    text = "".join((ROOT / "docs" / page).read_text() for page in ("http.md", "reading.md", "http-admin.md"))
     paths = json.loads(openapi.document("1"))["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods} - {
         ("PARAMETERS", path) for path in paths

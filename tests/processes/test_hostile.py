@@ -78,7 +78,7 @@ ALLOWED: Final = (
     + 1_024 * SETTINGS["COUNTERSINK_MAX_WAITING"]
     + 96 * 1_024 * SETTINGS["COUNTERSINK_MAX_CONNECTIONS"]
 )
-"""The sum of the table in docs/operations.md."""
+"""The sum of the table in docs/hardening.md."""
 
 
 async def test_all_of_it_at_once_takes_no_more_memory_than_the_settings_allow(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ AGAIN: Final = 2.0
 """Seconds between two looks while the subscription is missing, or Pub/Sub is unavailable."""
 REACH: Final = 2.0
 """Seconds that a look may take."""
-ADVICE: Final = "run: countersink provision, then see 'When a subscription is deleted' in docs/google-cloud.md"
+ADVICE: Final = "run: countersink provision, then see 'When a subscription is deleted' in docs/google-cloud-outages.md"
 
 
 class KeptPublisher:

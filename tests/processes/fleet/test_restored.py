@@ -181,7 +181,7 @@ def settings_of(pair: Emulated, redis: RedisServer) -> dict[str, str]:
 async def test_all_counts_once_after_a_restore_and_a_seek(
     on_emulators: Emulated, redis: RedisServer, tmp_path: Path
 ) -> None:
-    """The steps of docs/google-cloud.md."""
+    """The steps of docs/google-cloud-outages.md."""
     pair, begun = on_emulators, int(time.time()) - 1
     async with (
         processes(tmp_path, tmp_path / "log", **settings_of(pair, redis)) as started,
