@@ -74,7 +74,7 @@ async def test_a_counter_is_set_reset_and_deleted_after_it_was_said_what_happens
 
 RATES: Final = """
 window.rates = new Set();
-const all = () => document.querySelector('main').innerText.match(/\\S+\\/s/g) ?? [];
+window.all = () => document.querySelector('main').innerText.match(/\\S+\\/s/g) ?? [];
 new MutationObserver(() => all().forEach(one => rates.add(one)))
   .observe(document.body, {subtree: true, childList: true, characterData: true}); 0
 """
@@ -137,7 +137,7 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.until("document.querySelectorAll('main tbody tr').length === 2")
     await see(tab, axe, "jobs", tmp_path)
     await tab.run(f"{button('Stop…')}.click()")
-    await tab.until(ASKS % "What was changed stays changed.")
+    await tab.until(ASKS % "Their changes stay.")
     await tab.run(SUBMIT)
     await tab.until("[...document.querySelectorAll('main td')].some(one => /stopped/.test(one.textContent))")
     await tab.run("{" + kind % "delete" + "}; 0")

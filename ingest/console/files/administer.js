@@ -22,7 +22,7 @@ export function administer(name, changed) {
 
   /** Says what the value is now, and what the field makes of it. */
   function preview() {
-    const pending = known.pending ? `, of which ${number(known.pending)} are not stored yet` : "";
+    const pending = known.pending ? `, and ${number(known.pending)} of that are not stored yet` : "";
     say(present, `Its value is ${number(known.value)} now${pending}.`);
     const text = field.value.trim();
     say(becomes, WHOLE.test(text) ? `${number(known.value)} → ${number(BigInt(text))}` : "Type a whole number, without spaces or commas.");
@@ -41,7 +41,7 @@ export function administer(name, changed) {
     preview();
     ask({
       title: `Set ${inShort(name)}`,
-      parts: [present, ...paragraphs("The new value takes the place of everything that was counted before. What is counted later adds to it. Counts by time stay as they are."),
+      parts: [present, ...paragraphs("The new value takes the place of everything that was counted before. Later increments add to it. Counts by time stay as they are."),
         el("label", { for: "ask-value" }, "New value"), field, becomes],
       action: "Set", run: once("PUT", path, body),
     });

@@ -25,8 +25,8 @@ export function fleet() {
     const [[parts, since]] = [...metrics.all(START), [null]];
     const begun = parts && new Date(since * 1000);
     say(own, parts
-      ? `This one has been up since ${period(begun, 1)}:${clock(begun).slice(-2)}. Broker: ${parts.broker}. Store: ${parts.store}. Overlay: ${parts.overlay}.${answered > 1 ? ` ${answered} processes answer this page in turn, each with its own numbers.` : ""}`
-      : "This process does not say what it is made of.");
+      ? `This process has been up since ${period(begun, 1)}:${clock(begun).slice(-2)}. Broker: ${parts.broker}. Store: ${parts.store}. Overlay: ${parts.overlay}.${answered > 1 ? ` ${answered} processes answer this page in turn, each with its own numbers.` : ""}`
+      : "This process does not say which broker and store it uses.");
     if (performance.now() < next) return;
     next = performance.now() + EVERY;
     try {
@@ -43,7 +43,7 @@ export function fleet() {
       el("td", {}, STATES[one.state] + (one.spool && one.state !== "joined" ? "; it may have envelopes in its spool" : "")));
     body.replaceChildren(...found.ingests.map(row("ingest")), ...found.flushers.map(row("flusher")));
     table.hidden = !body.children.length;
-    say(told, found.whole ? "Reads can be exact." : "Reads are not exact now: some process may have accepted what the others do not see.");
+    say(told, found.whole ? "Reads can be exact." : "Reads are not exact now: a process may have accepted increments that the others do not see.");
   }
 
   return { node, update };

@@ -106,7 +106,7 @@ export function jobs() {
     if (job.state === "done") return save(`${path}/export`, `${job.id}.ndjson`).catch(tell);
     return ask({
       title: `Stop “${name}”`,
-      parts: [el("p", {}, `${number(job.visited)} counters were visited. What was changed stays changed. It may take 10 seconds until the job has stopped.`)],
+      parts: [el("p", {}, `${number(job.visited)} counters were visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
       action: "Stop the job", run: async () => {
         await change("DELETE", path);
         await update();

@@ -53,7 +53,7 @@ export function deadLetters() {
       el("button", { type: "button", "aria-label": `${label} ${letter.id}`, onclick: () => confirm(`${label} this dead letter?`, why, does, run) }, label);
     const holds = letter.state === "dead"
       ? `It holds ${increments(letter.increments)}. ` : "";
-    const replay = act("Replay", `${holds}What was not counted before is counted now, exactly once, even if somebody else replays it, too. If the reason is still there, it stays a dead letter.`,
+    const replay = act("Replay", `${holds}Increments that were not counted before are counted now, exactly once, even if somebody else replays the letter, too. If the reason is still there, it stays a dead letter.`,
       "Replay", () => replayed({ ids: [letter.id] }));
     const drop = act("Drop", `${holds}Nothing can count it any more, and totals leave it out at once. You cannot undo this.`,
       "Drop for good", () => dropped(letter.id));
@@ -68,7 +68,7 @@ export function deadLetters() {
   const confirm = (title, why, action, run) => ask({ title, parts: [el("p", {}, why)], action, run: () => guarded(run) });
 
   const confirmAll = () => confirm("Replay all dead letters?",
-    "What was not counted before is counted now, exactly once, also from letters that this page does not show. Letters whose reason is still there stay, and so do those that are unreadable or too old to tell.",
+    "Increments that were not counted before are counted now, exactly once, even from letters that this page does not show. Letters whose reason is still there stay, and so do those that are unreadable or too old to tell.",
     "Replay all", () => replayed({ all: true }));
 
   async function replayed(asked) {

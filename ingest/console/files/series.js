@@ -44,7 +44,7 @@ export function series(name, wanted) {
     kinds = found;
     kept.hidden = !found.length;
     none.hidden = Boolean(found.length);
-    say(none, "None are kept. The setting COUNTERSINK_WINDOWS says of which counters they are, and for how long.");
+    say(none, "None are kept. The setting COUNTERSINK_WINDOWS says which counters have them, and for how long.");
     choice.replaceChildren(...found.map((by) => el("button", { type: "button", "data-by": by, onclick: () => choose(by) }, KINDS[by].label)));
     if (found.length) mark([wanted, "hour"].find((by) => found.includes(by)) ?? found[0]);
   }
