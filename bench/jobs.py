@@ -100,7 +100,7 @@ class _Space:
     async def standing(self, job: str) -> JobState:
         standing = await self.jobs.get(job)
         if standing is None:
-            raise RuntimeError(f"job {job} is not there")
+            raise RuntimeError(f"job {job} does not exist")
         return standing
 
     async def killed(self, at_once: int, seconds: float) -> int:

@@ -26,7 +26,7 @@ class Mutation(NamedTuple):
 
 
 class UselessMutationError(Exception):
-    """The mutation names something that is not there, or would change nothing."""
+    """The mutation names something that does not exist, or would change nothing."""
 
 
 MUTATIONS: Final[list[Mutation]] = []

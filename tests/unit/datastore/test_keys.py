@@ -19,7 +19,7 @@ def kept(envelope: Envelope, why: str = "refused") -> Receipt:
 
 
 def test_no_ttl_policy_can_delete_one() -> None:
-    """A property that is not there never expires; one of 1970 does at once."""
+    """A property that does not exist never expires; one of 1970 does at once."""
     dead = kept(Envelope("e", {"a": 1}, created=2))
     entity = PLACE.receipt_entity(dead)
     assert EXPIRES not in entity.properties
