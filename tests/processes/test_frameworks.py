@@ -72,14 +72,19 @@ async def program(folder: Path, *arguments: str) -> AsyncIterator[Process]:
     path = os.pathsep.join((str(folder), str(ROOT)))
     environment = os.environ | {"PYTHONPATH": path, "CELERY_CONFIG_MODULE": "celeryconfig"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *arguments, cwd=folder, env=environment, stdout=PIPE, stderr=PIPE
+        *(sys.executable, "-X", "faulthandler", "-m", *arguments),
+        cwd=folder,
+        env=environment,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 async def until(process: Process, pattern: str, times: int = 1) -> str:
@@ -97,8 +102,13 @@ async def until(process: Process, pattern: str, times: int = 1) -> str:
 
 
 async def end(process: Process) -> str:
+    """What it said. If it does not end, that has the stacks of all its threads, and of its children's."""
     process.send_signal(signal.SIGTERM)
-    _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
+    saying = asyncio.create_task(process.communicate())
+    await asyncio.wait([saying], timeout=PATIENCE)
+    if not saying.done():
+        os.killpg(process.pid, signal.SIGABRT)
+    _, said = await saying
     return said.decode()
 
 
