@@ -1,38 +1,55 @@
 """Ranges of names, and how to split the rest of a range after its first page. Pure.
 
-The number and the places of the names are unknown. A page shows what is near: the characters in which names differ,
-their density, and their common beginning. So the rest is cut evenly as far as similar names may reach, and coarsely
-behind that, at several distances.
+Nobody knows how many names a range has, or where they are. One rule estimates it: **a name is a number whose digits are
+the characters in which the names of the page differ, and the rest of the range is as dense as its page.** So the rest
+is cut into as many equal parts as it would have pages, at most `PARTS`.
+
+For example, the first page has page:000000 to page:000099. All its names begin with page:0000, and then differ in
+digits. The characters before that are digits, too, up to the colon. So names like these are page: and a number, and
+the rest reaches from 99 to 999999. That is far more than 8 pages, so `split` cuts at page:125, page:25, page:375, ...,
+page:875 and page::, the first name behind all numbers. The numbers may end early, as they do with leading zeros, so it
+also cuts behind half of the leading digits. Behind page:: it knows nothing, and makes `FAR` cuts.
+
+The rule is used twice. The page tells how its own names go on. Then its last name alone tells how the names go on that
+differ earlier: there is one page from the beginning of the range to here.
+
+An estimate may be wrong. Names are then in fewer or larger parts, which costs a few reads more: `split` itself makes
+sure that the parts cover the rest of the range and don't overlap.
+
+Python compares strings by code points, which is the order of their bytes in UTF-8, and so that of the stores.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, takewhile
-from math import isqrt
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from shared.model.names_as_numbers import LAST, Scale, behind, common, runs
 from shared.model.words import flaw_of_name
 
 PARTS: Final = 8
-"""Parts of the names that are like the page, if they are many pages. More parts mean fewer rounds, and more pages
-that are nearly empty."""
-LAST_PARTS: Final = 16
-"""Parts at most if each of them is about one page. With 8, each might be slightly more than a page."""
+"""Parts of the names that are like the page. More parts mean fewer rounds, and more pages that are nearly empty."""
 FULL: Final = 90
-"""How full the last pages should be, in per cent. Fuller pages are fewer, but more parts need a second page."""
+"""How full the pages of the parts should be, in per cent. Fuller pages are fewer, but more parts need a second one."""
 FAR: Final = 2
-"""Cuts behind the names that are like the page. Most of these parts are empty and cost a read each; fewer cuts mean
-more rounds."""
-SAMPLE: Final = 16
+"""Cuts behind the names that are like the page. Most of these parts are empty and cost a read each."""
+SAMPLE: Final = 32
 """Names of a page that are examined."""
+COLUMNS: Final = 2
+"""Characters of each name that are examined, behind what all have in common."""
 MORE: Final = 4
-"""Characters behind the common beginning that are used to tell the density."""
-NEAR: Final = 0x1000
-"""In large scripts a sample has few of the characters. Those in between, up to this distance, are assumed too."""
-ALIKE: Final = (frozenset(b"0123456789"), frozenset(b"abcdef"), frozenset(b"ABCDEF"))
+"""Digits behind the common beginning that are used to tell the density."""
+ALIKE: Final = (frozenset("0123456789"), frozenset("abcdef"), frozenset("ABCDEF"))
 """If one character of a group occurs, all of the group are assumed."""
-PRINTABLE: Final = range(0x20, 0x7F)
+GAP: Final = 4
+"""A sample lacks some characters of its script. Those between two others are assumed if they are so near: the distance
+is at most the code point divided by this."""
+FINE: Final = 100
+"""A cut is made as short as possible while it is off by at most 1/FINE of a step."""
+LAST: Final = 0x10FFFF
+_NEVER: Final = ((0x00, 0x1F), (0x7F, 0x9F), (0xD800, 0xDFFF))
+"""Control characters, which names can't hold, and surrogates, which are not characters."""
+_MOST: Final = chr(LAST) * 101
+"""Longer than any name: names have at most 400 bytes."""
 
 
 class Range(NamedTuple):
@@ -64,81 +81,119 @@ def split(prefix: str, done: Range, page: Sequence[str]) -> list[Range]:
 def _cuts(prefix: str, done: Range, page: Sequence[str]) -> Iterator[str]:
     """Possible cuts. Some may lie outside the range."""
     last, until = page[-1], done.until
-    fixed = len(prefix) if until is None else common(last, until)
     edge = last
-    # The page tells how its own names go on; and that there is one page from where the range begins to here, how those
-    # go on that are less like it.
-    for seen, columns in ((page, 2), ((max(done.after, prefix), last), 1)):
-        similar = SimilarNames(seen, fixed, columns)
-        yield from similar.cuts(until)
-        edge = max(edge, similar.edge or last)
-        if similar.edge is None or (until is not None and edge >= until):
+    for seen in (page, (max(done.after, prefix), last)):
+        fixed = len(prefix) if until is None else common(last, until)
+        same = common(seen[0], last)
+        digits = _characters([seen[number * (len(seen) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)], same)
+        stem = max(same, fixed)
+        while stem > fixed and last[stem - 1] in digits:
+            stem -= 1
+        scale = Scale(sorted(digits), max(same - stem + MORE, 1))
+        begin = bisect_left(seen, last[:stem])  # names before that are not like the rest
+        low, high = scale.number(last[stem:]), scale.top
+        if until is not None and stem == fixed:
+            high = scale.number(until[stem:])
+        if span := low - scale.number(seen[begin][stem:]):
+            pages = 100 * (len(seen) - begin) * (high - low) // (span * len(seen) * FULL)
+            yield from (last[:stem] + cut for cut in scale.cuts(low, high, min(pages + 1, PARTS)))
+            if pages >= PARTS:  # the names may end much earlier, at an unknown distance
+                yield behind(last[: (stem + same) // 2 + 1]) or ""
+        beyond = behind(last[:stem] + max([last[stem : stem + 1], *digits]))
+        if beyond is None or (until is not None and beyond >= until):
             return
-        yield edge
-    yield behind(last[: (fixed + len(similar.stem)) // 2 + 1]) or ""
+        yield beyond
+        edge = beyond
     yield from _far(edge, until, len(prefix))
 
 
-class SimilarNames:
-    """Names like those of the page: they start with the stem and continue with characters of the alphabet."""
-
-    def __init__(self, seen: Sequence[str], fixed: int, columns: int) -> None:
-        self._seen = seen
-        self._fixed = fixed
-        self._same = common(seen[0], seen[-1])
-        sample = sorted({seen[number * (len(seen) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)})
-        self._alphabet = runs(_alphabet([name[self._same :] for name in sample], columns), NEAR)
-        last = seen[-1]
-        places = range(self._same - 1, fixed - 1, -1)
-        stem = next((place + 1 for place in places if not self._holds(last[place])), fixed)
-        self.stem = last[:stem]
-        # Only as many characters as continue in the alphabet: what follows is something else.
-        grain = max(len([*takewhile(self._holds, name[stem:])]) for name in sample)
-        self._width = max(min(self._same - stem + MORE, grain), self._same - stem + 1, 1)
-        greatest = max(last[stem : stem + 1], chr(self._alphabet[-1][1] if self._alphabet else 0))
-        self.edge = behind(self.stem + greatest)
-        """The first name behind all of them; None if there is none."""
-
-    def _holds(self, one: str) -> bool:
-        return any(low <= ord(one) <= high for low, high in self._alphabet)
-
-    def cuts(self, until: str | None) -> Iterator[str]:
-        """Cuts into as many parts as there are pages, if the rest is as dense as the page."""
-        seen, stem = self._seen, len(self.stem)
-        begin = bisect_left(seen, self.stem) if self._same < stem else 0
-        scale = Scale(self._alphabet, self._width)
-        low, high = scale.number(seen[-1][stem:]), scale.top
-        if until is not None and stem == self._fixed:
-            high = scale.number(until[stem:])
-        span = low - scale.number(seen[begin][stem:])
-        if span <= 0 or high <= low:
-            return
-        pages = 100 * (len(seen) - begin) * (high - low) // (span * len(seen) * FULL)
-        cuts = scale.cuts(low, high, pages + 1 if pages < LAST_PARTS else PARTS)
-        if pages >= LAST_PARTS:  # the names may end much earlier, at an unknown distance
-            cuts += scale.cuts(low, low + 2 * isqrt((high - low) * span), 2)
-        for cut in cuts:
-            yield self.stem + cut
+def _characters(names: Sequence[str], same: int) -> set[str]:
+    """The characters in which these names differ, behind what they have in common, and those that are like them."""
+    there = {one for name in names for one in name[same : same + COLUMNS]}
+    for low, high in pairwise(sorted(map(ord, there))):
+        if high - low <= low // GAP:
+            there |= {chr(code) for code in range(low, high) if character(code) == chr(code)}
+    return there.union(*(group for group in ALIKE if not there.isdisjoint(group)))
 
 
-def _far(edge: str, until: str | None, least: int) -> Iterator[str]:
-    """Cuts by characters of all kinds; they are denser near the page."""
-    fixed = least if until is None else common(edge, until)
+def _far(edge: str, until: str | None, fixed: int) -> Iterator[str]:
+    """Cuts by characters of all kinds; they are denser near the edge."""
+    if until is not None:
+        fixed = common(edge, until)
     near = ord(edge[fixed]) if fixed < len(edge) else 0
     gap = (LAST if until is None else ord(until[fixed])) - near
     steps = [near + (gap >> bits) for bits in range(gap.bit_length())] + [near + gap * step // 16 for step in range(16)]
-    scale = Scale(runs((*PRINTABLE, *steps)), len(edge) - fixed + 2)
+    scale = Scale(sorted({character(code) or chr(LAST) for code in (*range(0x20, 0x7F), *steps)}), 2)
     high = scale.top if until is None else scale.number(until[fixed:])
     for cut in scale.cuts(scale.number(edge[fixed:]), high, FAR + 1):
         yield edge[:fixed] + cut
 
 
-def _alphabet(names: Sequence[str], columns: int) -> set[int]:
-    """The characters in which these names differ, up to `columns` places behind the last one that tells two apart."""
-    deepest = max((common(*pair) for pair in pairwise(names)), default=0)
-    places = [{name[place : place + 1] for name in names} for place in range(deepest + columns)]
-    varied = {ord(one) for place in places if len(place) > 1 for one in place if one}
-    for like in ALIKE:
-        if not varied.isdisjoint(like):
-            varied |= like
-    return varied
+class Scale:
+    """Reads strings as whole numbers of `width` digits, which are these characters.
+
+    The order is kept: a greater string is never a smaller number, whatever its characters. A string that ends early
+    continues with the least character.
+    """
+
+    def __init__(self, digits: Sequence[str], width: int) -> None:
+        self._digits = digits or " "
+        self._width = width
+        self.top = len(self._digits) ** width
+        """One more than the largest number."""
+
+    def number(self, text: str) -> int:
+        number, base = 0, len(self._digits)
+        for place in range(self._width):
+            one = text[place : place + 1]
+            digit = bisect_right(self._digits, one) - 1
+            number = number * base + max(digit, 0)
+            if one and (digit < 0 or self._digits[digit] != one):  # the first or last number with this beginning
+                rest: int = base ** (self._width - place - 1)
+                return number * rest + (rest - 1 if digit >= 0 else 0)
+        return number
+
+    def text(self, number: int) -> str:
+        """The shortest string with this number."""
+        text = ""
+        for _ in range(self._width):
+            number, digit = divmod(number, len(self._digits))
+            if digit or text:
+                text = self._digits[digit] + text
+        return text
+
+    def cuts(self, low: int, high: int, parts: int) -> list[str]:
+        """Strings that divide `low` to `high` into `parts` nearly equal parts. Some may equal an end."""
+        unit = 1
+        while len(self._digits) > 1 and unit * len(self._digits) * FINE <= (high - low) // parts:
+            unit *= len(self._digits)
+        numbers = [low + (high - low) * part // parts for part in range(1, parts)]
+        return [self.text(number - number % unit) for number in numbers]
+
+
+def common(one: str, other: str) -> int:
+    """The number of characters that both start with."""
+    most = min(len(one), len(other))
+    return next((place for place in range(most) if one[place] != other[place]), most)
+
+
+def character(code: int) -> str | None:
+    """The first character from this code point on that names may hold; None behind the last one."""
+    for low, high in _NEVER:
+        if low <= code <= high:
+            code = high + 1
+    return chr(code) if code <= LAST else None
+
+
+def behind(text: str) -> str | None:
+    """The first name behind all names that start with the text; None if there is nothing behind them."""
+    for end in range(len(text), 0, -1):
+        following = character(ord(text[end - 1]) + 1)
+        if following is not None:
+            return text[: end - 1] + following
+    return None
+
+
+def last_name(prefix: str, until: str | None) -> str:
+    """A bound: no name that starts with the prefix and is not behind `until` is behind it."""
+    return prefix + _MOST if until is None else min(prefix + _MOST, until)

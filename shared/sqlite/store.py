@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError
-from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
+from shared.model.ranges import last_name
 from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.runtime.clock import Clock
@@ -149,10 +149,10 @@ class SqliteStore:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        return self._counters(_NAMES, _first(prefix, after), last(prefix, until), limit)
+        return self._counters(_NAMES, _first(prefix, after), last_name(prefix, until), limit)
 
     async def count(self, prefix: str, most: int) -> int:
-        counted, after, end = 0, "", last(prefix, None)
+        counted, after, end = 0, "", last_name(prefix, None)
         while counted < most:
             page = min(most - counted, COUNTED)
             ((more, after),) = self._read(_COUNT_PAGE, _first(prefix, after), end, page)
@@ -163,7 +163,7 @@ class SqliteStore:
         return counted
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return self._counters(_DEAD_NAMES, _first(prefix, after), last(prefix, None), limit)
+        return self._counters(_DEAD_NAMES, _first(prefix, after), last_name(prefix, None), limit)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

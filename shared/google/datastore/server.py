@@ -8,7 +8,7 @@ from shared.google.datastore.keys import DatastorePlace, name_of
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.google.datastore.time import micros, millis
-from shared.model.names_as_numbers import last
+from shared.model.ranges import last_name
 from shared.model.times import Instant, StoreMillis
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
@@ -72,4 +72,4 @@ class DatastoreServer:
         )
         # Without a lower bound the query would also find entities of others that have numbers for names.
         where(query, KEY, operator, key_value=self._place.key(kind, begin or FIRST))
-        where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last(prefix, until)))
+        where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last_name(prefix, until)))
