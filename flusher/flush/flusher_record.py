@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from shared.fleet.fleet_view import FleetView
 from shared.model.fleet import Fleet
-from shared.model.gone_members import HOLDS, REPORTS, horizon, reported
+from shared.model.gone_members import HOLDS, REPORTS, WATCHES, gone, leaves, reported
 from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.runtime.clock import Clock
 
@@ -24,9 +24,8 @@ class BacklogWitness:
         self._clock = clock
         self._topic = topic
         self._id = ""
-        self._horizon = NEVER
-        self._begun = NEVER
-        """Since when nothing older than the horizon has been seen; `NEVER` while something is."""
+        self._seen: list[tuple[StoreMillis, StoreMillis, BrokerMillis]] = []
+        """What was seen, by the minute: from when, until when, and when the oldest of it was published."""
         self._pulled = self._tended = float("-inf")
 
     def ready(self) -> bool:
@@ -35,12 +34,32 @@ class BacklogWitness:
 
     def saw(self, oldest: BrokerMillis | None) -> None:
         """Note a pull, and when the oldest message that came or is held was published."""
-        now = self._clock.monotonic()
-        if now - self._pulled > GAP or (oldest is not None and oldest < self._horizon):
-            self._begun = NEVER
-        elif not self._begun:
-            self._begun = self._looks.now()
-        self._pulled = now
+        self._note_gap()
+        self._pulled = self._clock.monotonic()
+        if oldest is not None:
+            self._note(oldest)
+
+    def _note_gap(self) -> None:
+        """Without pulls it does not know what there is, so it may be anything."""
+        if self._clock.monotonic() - self._pulled > GAP:
+            self._note(BrokerMillis(NEVER))
+
+    def _note(self, oldest: BrokerMillis) -> None:
+        now = self._looks.now()
+        if self._seen and now - self._seen[-1][0] < REPORTS * 1000:
+            begun, _, before = self._seen.pop()
+            self._seen.append((begun, now, min(before, oldest)))
+        else:
+            self._seen = [one for one in self._seen if now - one[1] <= WATCHES * 1000]
+            self._seen.append((now, now, oldest))
+
+    def _clear(self) -> StoreMillis:
+        """The time before which nothing was published that it saw in the last `WATCHES`."""
+        self._note_gap()
+        now = self._looks.now()
+        return StoreMillis(
+            min((oldest for _, until, oldest in self._seen if now - until <= WATCHES * 1000), default=now)
+        )
 
     async def tend(self) -> bool:
         """Report, at most now and then. Returns False if others took this flusher for dead: it must hold nothing."""
@@ -57,31 +76,29 @@ class BacklogWitness:
             _log.warning("other flushers took this flusher for dead: it gives its messages back and starts again")
             self._id = ""
             return False
-        if oldest := horizon(look.fleet, self._topic):
-            await self._report(oldest)
+        if gone(look.fleet, self._topic):
+            await self._report()
         return True
 
     async def _enter(self) -> None:
         name = uuid4().hex[:12]
         await self._looks.change(lambda fleet, now: fleet.flushes(name, self._topic, now))
-        self._id = name
+        self._id, self._pulled = name, self._clock.monotonic()
 
-    async def _report(self, clear: StoreMillis) -> None:
-        if clear != self._horizon:
-            self._horizon, self._begun = clear, NEVER
-        if self._clock.monotonic() - self._pulled > GAP:
-            self._begun = NEVER
-        name, begun = self._id, self._begun
+    async def _report(self) -> None:
+        name = self._id
 
         def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
-            if name not in fleet.flushers:
-                return None
-            return reported(fleet, name, clear=clear, begun=begun or now, now=now)
+            return reported(fleet, name, clear=self._clear(), now=now) if name in fleet.flushers else None
 
         await self._looks.change(step)
 
     async def leave(self) -> None:
         """Remove the record. The flusher must hold nothing."""
         name, self._id = self._id, ""
+
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
+            return leaves(fleet, name, clear=self._clear(), now=now) if name in fleet.flushers else None
+
         if name:
-            await self._looks.change(lambda fleet, _: fleet.without_flusher(name))
+            await self._looks.change(step)

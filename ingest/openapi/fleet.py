@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
 from ingest.openapi.schemas import BOOLEAN, INSTANT, TEXT
-from ingest.routes.fleet import APART, AT_WORK, JOINED, STRUCK
+from ingest.routes.fleet import APART, AT_WORK, JOINED, STOPPED, STRUCK
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -27,9 +27,10 @@ _INGEST: Final = _object(
     },
     topic={**TEXT, "description": "Where it publishes."},
     state={
-        "enum": [JOINED, APART, STRUCK],
+        "enum": [JOINED, APART, STOPPED, STRUCK],
         "description": "`joined`: the shared overlay has everything that it accepted. `apart`: the overlay may lack"
-        " some of it. `struck`: it was taken for dead.",
+        " some of it. `stopped`: it ended in good order, and some of it is not applied yet. `struck`: it was taken for"
+        " dead.",
     },
     spool={**BOOLEAN, "description": "Whether it may have envelopes in a spool file."},
     struck=_STRUCK,

@@ -17,6 +17,7 @@ from shared.model.times import StoreMillis
 
 JOINED: Final = "joined"
 APART: Final = "apart"
+STOPPED: Final = "stopped"
 STRUCK: Final = "struck"
 AT_WORK: Final = "at work"
 
@@ -48,7 +49,7 @@ def _said(fleet: Fleet, now: StoreMillis) -> Mapping[str, Any]:
 
 
 def _ingest(fleet: Fleet, name: str, record: PublisherRecord) -> Mapping[str, Any]:
-    state = STRUCK if record.struck else JOINED if fleet.joined(record) else APART
+    state = STOPPED if record.stopped else STRUCK if record.struck else JOINED if fleet.joined(record) else APART
     spool = bool(record.spool)
     return {"id": name, "topic": record.topic, "state": state, "spool": spool, "struck": _instant(record.struck)}
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from shared.model.errors import TransientError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, NONE, Fleet
 from shared.model.times import NEVER, StoreMillis
-from shared.ports.fleet import FleetBook, FleetLook
+from shared.ports.fleet import FleetBook, FleetLook, Left
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import ended
 
@@ -67,16 +67,24 @@ class FleetView:
                 self._flight = asyncio.create_task(self._fly(self._begun), name="look at the fleet")
             await asyncio.shield(self._flight)
 
-    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
         """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within some seconds."""
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(CHANGE_PATIENCE):
-                look = await self._book.change(step)
+                look = await self._book.change(step, left)
         except TimeoutError as error:
             raise TransientError("the store does not answer in time") from error
         self._hear(look, begun)
         return look
+
+    async def left_by(self, member: str) -> Collection[str] | None:
+        """Like `FleetBook.left_by`. Raises `TransientError` if the store does not answer within some seconds."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._book.left_by(member)
+        except TimeoutError as error:
+            raise TransientError("the store does not answer in time") from error
 
     def young(self) -> float:
         """Seconds until no reading can use a look from before the present overlay was named. Until then no reading is

@@ -13,7 +13,7 @@ from shared.fleet.fleet_view import FleetView
 from shared.model.errors import OverloadedError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
-from shared.ports.fleet import FleetLook, Rows, SpoolFile
+from shared.ports.fleet import FleetLook, Left, Rows, SpoolFile
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -24,6 +24,10 @@ OWES: Final = "owes"
 JOINING: Final = "joining"
 """A commit which says that it has joined is under way."""
 JOINED: Final = "joined"
+STOPPED: Final = "stopped"
+"""It answers nothing more."""
+MOST_LISTED: Final = 10_000
+"""Receipts in the list of a member that stops: 700 kB."""
 
 
 class FoundInSpool(NamedTuple):
@@ -90,6 +94,8 @@ class Membership:
 
     def check(self) -> None:
         """Raise `OverloadedError` if this process may answer nothing now."""
+        if self.state == STOPPED:
+            raise OverloadedError("this process is stopping, and accepts nothing more")
         if self.state == UNKNOWN:
             raise OverloadedError(
                 "this process accepts nothing, since it is not in the store's list of processes yet; it enters the list"
@@ -135,6 +141,8 @@ class Membership:
         async with self._turn:
             if self.state == OWES:
                 return
+            if self.state == STOPPED:
+                self.check()
             look = await self._changed(
                 lambda fleet, now: self._inherits(fleet, now).owes(self.id, self._topic, self._spool)
             )
@@ -150,7 +158,7 @@ class Membership:
 
         Call it in the same step of the event loop in which you found nothing left to write.
         """
-        if self.state == JOINING:
+        if self.state in {JOINING, STOPPED}:
             return False
         before, self.state = self.state, JOINING
 
@@ -175,11 +183,25 @@ class Membership:
                 self._free = max(self._free, self._seen_at + self._wait)
             return True
 
-    async def leave(self) -> None:
-        """Remove the record. Call it only when everything that was accepted is applied."""
+    async def stop(self) -> str:
+        """From now on this process answers nothing. Returns its state until then."""
         async with self._turn:
-            self.state = UNKNOWN
-            await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
+            before, self.state = self.state, STOPPED
+            return before
+
+    async def leave(self, pending: Collection[str]) -> None:
+        """Call it after `stop`. Leave a list of these receipts behind, which are all of what was accepted here that may
+        not be settled; or remove the record if there is none.
+        """
+        left = Left(self.id, pending) if 0 < len(pending) <= MOST_LISTED else None
+
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
+            if self.id not in fleet.members:
+                return None
+            return fleet.stops(self.id, now, listed=left is not None) if pending else fleet.without(self.id)
+
+        async with self._turn:
+            await self._changed(step, left)
 
     def inherit(self, found: FoundInSpool) -> None:
         """Call it when rows are entered. The next change of the record takes the file over from the dead members."""
@@ -191,7 +213,7 @@ class Membership:
             return
         first, had = self._heir_of is None, self._with_spool(fleet)
         if self._heir_of is not None:
-            had = {name: one for name, one in had.items() if one.struck and name not in self._heir_of}
+            had = {name: one for name, one in had.items() if one.gone() and name not in self._heir_of}
         if first or had:
             dead = had.keys() - self._file.alive()  # asked before the rows are read, so the dead can't add any later
             if first or dead:
@@ -204,8 +226,8 @@ class Membership:
     def _inherits(self, fleet: Fleet, now: StoreMillis) -> Fleet:
         return fleet.takes_over(self._heir_of or (), now)
 
-    async def _changed(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
-        look = await self._looks.change(step)
+    async def _changed(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
+        look = await self._looks.change(step, left)
         if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
             self._heir_of = ()  # forget the names, since `memory://` may use that of its record again
         self.reconcile(look)

@@ -55,6 +55,13 @@ class PublisherRecord(NamedTuple):
     """When it was taken for dead, or `NEVER`. A struck member owes entries, too."""
     strikes: int = 0
     """How often it was taken for dead."""
+    stopped: StoreMillis = NEVER
+    """When it stopped in good order, or `NEVER`. It has answered nothing since, and is never struck (ADR 32)."""
+    listed: bool = False
+    """Whether the store keeps a list of the receipts that were missing then (`FleetBook.left_by`)."""
+
+    def gone(self) -> bool:
+        return bool(self.struck or self.stopped)
 
 
 class FlusherRecord(NamedTuple):
@@ -64,11 +71,11 @@ class FlusherRecord(NamedTuple):
     since: int = 0
     """The fleet's version in which it joined."""
     clear: StoreMillis = NEVER
-    """It held and pulled nothing that was published before this time…"""
+    """In its last `gone_members.WATCHES` it pulled without a gap, and held nothing that was published before this."""
     begun: StoreMillis = NEVER
-    """…from this time, without a gap…"""
+    """When it began to pull."""
     until: StoreMillis = NEVER
-    """…to this time."""
+    """When it said so last."""
     struck: StoreMillis = NEVER
     """When it was taken for dead, or `NEVER`."""
 
@@ -82,6 +89,8 @@ class Fleet:
     overlay: NamedOverlay = NONE
     members: Mapping[str, PublisherRecord] = field(default_factory=dict)
     flushers: Mapping[str, FlusherRecord] = field(default_factory=dict)
+    left: Mapping[str, FlusherRecord] = field(default_factory=dict)
+    """Flushers that stopped in good order while a member was gone. What they saw still counts."""
 
     def whole(self) -> bool:
         """Whether the overlay holds everything that is accepted and not applied."""
@@ -107,21 +116,30 @@ class Fleet:
         """Begin a new epoch. All records owe entries from then on, though they are not changed."""
         return replace(self, overlay=NamedOverlay(self.overlay.epoch + 1, nonce, identity, place))
 
-    def strikes(self, member: str, now: StoreMillis) -> "Fleet":
-        """Take the member for dead."""
+    def stops(self, member: str, now: StoreMillis, *, listed: bool) -> "Fleet":
+        """The member answers nothing more. `listed`: all of it that may be pending is in its list."""
         before = self.members[member]
+        stopped = before._replace(since=self.version + 1, struck=NEVER, stopped=now, listed=listed)
+        return self._with(member, stopped)
+
+    def strikes(self, member: str, now: StoreMillis) -> "Fleet":
+        """Take the member for dead, unless it has stopped in good order."""
+        before = self.members[member]
+        if before.stopped:
+            return self
         struck = before._replace(joined=0, since=self.version + 1, struck=now, strikes=before.strikes + 1)
         return self._with(member, struck)
 
     def takes_over(self, dead: Collection[str], now: StoreMillis) -> "Fleet":
         """Another member has taken over the spool files of these members and entered their rows. It may have published
-        rows until now, so their strikes count from now.
+        rows until now, so their strikes or stops count from now.
         """
         fleet = self
         for name, one in self.members.items():
             if name in dead and one.spool:
-                struck, since = now if one.struck else NEVER, self.version + 1
-                fleet = fleet._with(name, one._replace(spool="", struck=struck, since=since))
+                struck, stopped = now if one.struck else NEVER, now if one.stopped else NEVER
+                heir = one._replace(spool="", struck=struck, stopped=stopped, since=self.version + 1)
+                fleet = fleet._with(name, heir)
         return fleet
 
     def without(self, *members: str) -> "Fleet":
@@ -133,9 +151,6 @@ class Fleet:
         """
         record = FlusherRecord(topic, self.version + 1, begun=now, until=now)
         return replace(self, flushers={**self.flushers, flusher: record})
-
-    def without_flusher(self, flusher: str) -> "Fleet":
-        return replace(self, flushers={name: one for name, one in self.flushers.items() if name != flusher})
 
     def _with(self, member: str, record: PublisherRecord) -> "Fleet":
         return replace(self, members={**self.members, member: record})
@@ -152,8 +167,10 @@ def written(fleet: Fleet) -> bytes:
     """The fleet as it is stored."""
     members = {name: record._asdict() for name, record in fleet.members.items()}
     flushers = {name: record._asdict() for name, record in fleet.flushers.items()}
+    left = {name: record._asdict() for name, record in fleet.left.items()}
     overlay = fleet.overlay._asdict()
-    return orjson.dumps({"version": fleet.version, "overlay": overlay, "members": members, "flushers": flushers})
+    said = {"version": fleet.version, "overlay": overlay, "members": members, "flushers": flushers, "left": left}
+    return orjson.dumps(said)
 
 
 def read(data: bytes) -> Fleet:
@@ -161,4 +178,5 @@ def read(data: bytes) -> Fleet:
     said: dict[str, Any] = orjson.loads(data)
     members = {name: PublisherRecord(**record) for name, record in said["members"].items()}
     flushers = {name: FlusherRecord(**record) for name, record in said["flushers"].items()}
-    return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers)
+    left = {name: FlusherRecord(**record) for name, record in said["left"].items()}
+    return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers, left)

@@ -18,19 +18,33 @@ class FleetLook(NamedTuple):
     """The store's clock, or a little less."""
 
 
+class Left(NamedTuple):
+    """What a member leaves behind that stops in good order."""
+
+    member: str
+    receipts: Collection[str]
+    """The receipt keys of everything that was confirmed here and is not known to be settled."""
+
+
 class FleetBook(Protocol):
-    """Keeps the fleet. Both methods raise `TransientError` if the store does not answer; a change may have happened."""
+    """Keeps the fleet. All methods raise `TransientError` if the store does not answer; a change may have happened."""
 
     async def look(self) -> FleetLook:
         """Read the fleet with strong consistency. If there is no entity, it has version 0 and no members."""
         ...
 
-    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
         """Call `step` with the fleet and the store's clock, write what it returns, and return the fleet then.
 
         Nothing is written if `step` returns None. The change is atomic, so `step` may be called several times. This
         method raises the version. If there is no entity, `step` gets the result of `fleet.first`.
+
+        `left` is written in the same change, and goes with the one that removes the member's record.
         """
+        ...
+
+    async def left_by(self, member: str) -> Collection[str] | None:
+        """The receipts that the member listed when it stopped; None if there is no such list."""
         ...
 
 

@@ -43,7 +43,7 @@ class GoneMembers:
             if fleet.joined(record):
                 if still >= self._silent:
                     await self._fence(fleet, name, record)
-            elif not record.struck and still >= min(STRUCK_AFTER * 2**record.strikes, MOST):
+            elif not record.gone() and still >= min(STRUCK_AFTER * 2**record.strikes, MOST):
                 await self._strike(name, record)
 
     def _still(self, name: str, sight: object) -> float:

@@ -7,12 +7,13 @@ The copy keeps what it answers. It joins again when all of that is in the overla
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Final
 from uuid import uuid4
 
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import JOINED, OWES, UNKNOWN, Membership
+from shared.fleet.publisher_record import JOINED, OWES, STOPPED, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
 from shared.model.times import Instant, StoreMillis
@@ -232,6 +233,8 @@ class Member:
         """Return when every reading that says exact will count them: they are in the overlay, or the store says that
         they may not be.
         """
+        if self.membership.state == STOPPED:  # it would not be in the list
+            self.membership.check()
         until = self._clock.monotonic() + self._patience
         for publish_try in tries:  # others may see it from now on, and sets rely on it: the next epoch needs it, too
             publish_try.confirmed = True
@@ -278,12 +281,15 @@ class Member:
             self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
 
     async def leave(self) -> None:
-        """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""
-        overlay = self.overlay
-        if overlay is not None and self.joined():
-            reply = await self._server.ask(FENCE, overlay, self.membership.id)
-            settled = reply[0] == b"ok" and not reply[1]
-        else:
-            settled = self.membership.state == OWES and self.membership.found is None and not self._copy.confirmed()
-        if settled:
-            await self.membership.leave()
+        """Remove the record if nothing that was confirmed here may be pending. Otherwise say in the store that this
+        process has stopped, and what may be pending, so that other processes remove the record (ADR 32).
+        """
+        joined = await self.membership.stop() == JOINED
+        overlay, pending = self.overlay, {one.envelope.key for one in self._copy.confirmed()}
+        if overlay is not None and joined and self.membership.epoch == overlay.epoch and self._server.up:
+            with suppress(AwayError):
+                reply = await self._server.ask(FENCE, overlay, self.membership.id)
+                if reply[0] == b"ok" and not reply[1]:  # other processes have settled all of it
+                    pending.clear()
+        if self.membership.found is None:  # else rows of its spool file are in no list
+            await self.membership.leave(pending)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from shared.counters.pending import UNSEEN
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership
+from shared.fleet.stopped_members import StoppedMembers
 from shared.model.backlog import Backlog
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
@@ -21,8 +22,9 @@ from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
 from shared.model.times import NEVER, Instant
 from shared.model.words import ANY_NAME, View
+from shared.ports.commits import Commits
 from shared.redis import entry_scripts
-from shared.redis.ages import Ask, KnownPromises
+from shared.redis.ages import KnownPromises
 from shared.redis.entries import PublishTry
 from shared.redis.entry_names import names_in
 from shared.redis.gone_members import SILENT, GoneMembers
@@ -76,7 +78,7 @@ class RedisOverlay:
         clock: Clock,
         *,
         membership: Membership | None,
-        promises: Ask,
+        store: Commits,
         every: float = EVERY,
         look_every: float = LOOK_EVERY,
         patience: float = APART_AFTER,
@@ -84,7 +86,7 @@ class RedisOverlay:
         timeout: float = TIMEOUT,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """`promises` is `Store.promises`. Times are in seconds."""
+        """Times are in seconds."""
         self.shared: Final = True
         self._looks = looks
         self._clock = clock
@@ -95,7 +97,8 @@ class RedisOverlay:
         if membership is not None:
             self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
             self._gone_members = GoneMembers(server, looks, clock, membership.id, silent)
-        self._known = KnownPromises(promises, looks, clock)
+            self._stopped_members = StoppedMembers(looks, store, clock)
+        self._known = KnownPromises(store.promises, looks, clock)
         self._every = every
         self._look_every = look_every
         self._withdrawn: list[tuple[str, str]] = []
@@ -110,10 +113,14 @@ class RedisOverlay:
     async def close(self) -> None:
         """Stop. Call it after the last `entered` block has ended."""
         await ended(self._task)
-        if self._member is not None and self._server.up:
+        if self._member is not None:
             with contextlib.suppress(TransientError):
-                await self._flush_withdrawn()
+                if self._server.up:
+                    await self._flush_withdrawn()
+            try:
                 await self._member.leave()
+            except TransientError as error:
+                _log.warning("can't say in the store that this process has stopped; others find out: %s", error)
         await self._looks.close()
         await self._server.close()
 
@@ -342,5 +349,6 @@ class RedisOverlay:
             self._server.found()
             flat = [one.decode() for one in reply[1]]
             await self._gone_members.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
+            await self._stopped_members.tidy(look)
         else:
             member.lose()

@@ -38,7 +38,7 @@ class Naming:
             return False
         if overlay.place == self._place:
             return True
-        alone = not any(fleet.joined(record) for record in fleet.members.values())
+        alone = not any(fleet.joined(record) and not record.stopped for record in fleet.members.values())
         return alone or now - self._since[1] >= ELSEWHERE * self._pause / FIRST
 
     def named(self, nonce: str, now: float) -> None:

@@ -85,15 +85,18 @@ def _described(name: str, record: PublisherRecord) -> str:
         said += f" on {record.topic}"
     if record.spool:
         said += f", with the spool {record.spool},"
-    if record.struck:
-        when = datetime.fromtimestamp(record.struck / 1000, UTC).isoformat(timespec="seconds")
-        return f"{said} ended at {when} or before, and may have accepted what is neither applied nor in the overlay"
+    if record.gone():
+        when = datetime.fromtimestamp((record.struck or record.stopped) / 1000, UTC).isoformat(timespec="seconds")
+        stopped = f"stopped at {when}" if record.stopped else f"ended at {when} or before"
+        return f"{said} {stopped}, and may have accepted what is neither applied nor in the overlay"
     return f"{said} accepts increments that are not in the overlay"
 
 
 def _end(record: PublisherRecord) -> str:
-    if record.spool and record.struck:
+    if record.listed:
+        return "what it accepted is applied, or you say that nothing is missing (doctor --trust-overlay)"
+    if record.spool and record.gone():
         return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
-    if record.struck:
+    if record.gone():
         return "flushers have seen that nothing so old is left, or you say so (doctor --trust-overlay)"
     return "it has reached the overlay, or has ended"

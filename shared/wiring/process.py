@@ -224,7 +224,7 @@ def redis_overlay(
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
-    return RedisOverlay(settings.overlay, looks, clock, membership=membership, promises=store.promises)
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, store=store)
 
 
 def tasks_of_process(clock: Clock, lease: float) -> Tasks:

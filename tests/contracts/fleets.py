@@ -3,11 +3,12 @@
 import asyncio
 from dataclasses import dataclass
 
+from shared.fleet.publisher_record import MOST_LISTED
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.fleet import Fleet
 from shared.model.times import StoreMillis
 from shared.model.words import MARKED, Bounds, Commit, Receipt, ShardAdd
-from shared.ports.fleet import FleetBook
+from shared.ports.fleet import FleetBook, Left
 from shared.ports.store import Store
 
 FOREVER = StoreMillis(4_000_000_000_000)
@@ -104,6 +105,17 @@ class FleetContract:
             await asyncio.gather(*map(applies, range(10)), *changes)
         assert len((await shared.book.look()).fleet.members) >= 5
         assert len((await shared.store.receipts([f"k{number}" for number in range(10)])).found) == 10
+
+    async def test_a_list_comes_and_goes_with_the_record_that_says_so(self, shared: Shared) -> None:
+        keys = {f"e{number:064x}" for number in range(MOST_LISTED)}
+        await shared.book.change(lambda fleet, _: fleet.owes("m", "topic").owes("other", "topic"))
+        await shared.book.change(lambda _, __: None, Left("m", keys))
+        assert await shared.elsewhere.left_by("m") is None, "nothing was changed"
+        await shared.book.change(lambda fleet, now: fleet.stops("m", now, listed=True), Left("m", keys))
+        await shared.elsewhere.change(lambda fleet, _: fleet.without("other"))
+        assert {*(await shared.elsewhere.left_by("m") or ())} == keys
+        await shared.elsewhere.change(lambda fleet, _: fleet.without("m"))
+        assert await shared.book.left_by("m") is None
 
     async def test_a_step_that_changes_nothing_writes_nothing(self, shared: Shared) -> None:
         assert (await shared.book.change(lambda _, __: None)).fleet.version == 0

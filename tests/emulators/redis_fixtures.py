@@ -184,9 +184,7 @@ class Fleet:
             if member
             else None
         )
-        overlay = RedisOverlay(
-            url or self.url, looks, self.clock, membership=membership, promises=self.store.promises, **settings
-        )
+        overlay = RedisOverlay(url or self.url, looks, self.clock, membership=membership, store=self.store, **settings)
         if opened:
             await overlay.open()
             self.overlays.append(overlay)

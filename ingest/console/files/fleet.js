@@ -8,6 +8,7 @@ const EVERY = 10_000;
 const STATES = {
   joined: "its increments are in the shared overlay",
   apart: "the shared overlay may lack some of its increments",
+  stopped: "stopped; some of its increments are not applied yet",
   struck: "taken for dead",
   "at work": "at work",
 };

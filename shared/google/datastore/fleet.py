@@ -1,6 +1,6 @@
 """Keeps the record of the fleet in Datastore: one entity, which is changed only over the version that was read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ChangedError, ContendedError, TransientError
 from shared.model.fleet import NONE, Fleet, first, read, written
 from shared.model.times import BEGINNING, StoreMillis
-from shared.ports.fleet import FleetLook
+from shared.ports.fleet import FleetLook, Left
 from shared.runtime.backoff import Backoff, insist, tries
 from shared.runtime.clock import Clock
 
@@ -26,6 +26,10 @@ _DATA: Final = "data"
 
 def fleet_key(place: DatastorePlace) -> Key:
     return place.key(place.kinds.fleet, _NAME)
+
+
+def _left_key(place: DatastorePlace, member: str) -> Key:
+    return place.key(place.kinds.fleet, f"left by {member}")
 
 
 async def check_epoch(client: DatastoreClient, place: DatastorePlace, transaction: bytes, nonce: str) -> None:
@@ -56,11 +60,15 @@ class DatastoreFleetBook:
     async def look(self) -> FleetLook:
         return (await self._look())[0]
 
-    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
-        unchanged = await insist(partial(self._try, step), ContendedError, tries(TRIES), Backoff(0.02, 2.0))
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
+        unchanged = await insist(partial(self._try, step, left), ContendedError, tries(TRIES), Backoff(0.02, 2.0))
         return unchanged or await self.look()
 
-    async def _try(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook | None:
+    async def left_by(self, member: str) -> Collection[str] | None:
+        found = (await self._client.look_up([_left_key(self._place, member)])).entities
+        return bytes(found[0].entity.properties[_DATA].blob_value).decode().split() if found else None
+
+    async def _try(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None) -> FleetLook | None:
         """Take the step once. Return what was seen if it changes nothing; None after a change."""
         look, version = await self._look()
         before = look.fleet if version else first(look.now, used=await self._used())
@@ -68,7 +76,8 @@ class DatastoreFleetBook:
         if after is None:
             return look
         try:
-            await self._write(replace(after, version=before.version + 1), version)
+            forgotten = [name for name, one in before.members.items() if one.listed and name not in after.members]
+            await self._write(replace(after, version=before.version + 1), version, left, forgotten)
         except (AlreadyAppliedError, ContendedError, MissingError) as error:
             raise ContendedError(f"the entity of the fleet is contended: {error}") from error
         return None
@@ -83,9 +92,15 @@ class DatastoreFleetBook:
         (one,) = found.entities
         return FleetLook(_fleet_in(one), micros(one.update_time), now), int(one.version)
 
-    async def _write(self, fleet: Fleet, over: int) -> None:
+    async def _write(self, fleet: Fleet, over: int, left: Left | None, forgotten: Collection[str]) -> None:
         request = self._client.commit_request()
         unindexed(write(request, self._place.entity(fleet_key(self._place)), over), _DATA).blob_value = written(fleet)
+        if left is not None:
+            entity = self._place.entity(_left_key(self._place, left.member))
+            unindexed(entity, _DATA).blob_value = " ".join(left.receipts).encode()
+            request.mutations.add().upsert.CopyFrom(entity)
+        for member in forgotten:
+            request.mutations.add().delete.CopyFrom(_left_key(self._place, member))
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:

@@ -45,6 +45,8 @@ class Disorder:
             self._end_ingest,
             self._add_ingest,
             self._kill_some_flusher,
+            self._end_flusher,
+            self._restart_ingest,
             self._freeze,
             self._freeze,
             self._cut_off,
@@ -164,6 +166,29 @@ class Disorder:
         del self._system.flushers[owner]
         self._system.kill(owner)
         self._system.start_flusher()
+
+    def _end_flusher(self) -> None:
+        """In good order; another one is there before, or soon."""
+        system, owner = self._system, self._random.choice([*self._system.flushers])
+        del system.flushers[owner]
+        system.stops[owner].set()
+        system.loop.call_later(5.0, system.kill, owner, context=NOBODY)
+        system.start_flusher()
+
+    def _restart_ingest(self) -> None:
+        """In good order, and another one comes on the same disk when it is gone."""
+        system = self._system
+        if len(system.ingests) < 2:
+            return
+        ingest = self._random.choice(system.ingests)
+        system.ingests.remove(ingest)
+
+        async def restart() -> None:
+            await system.end_ingest(ingest)
+            system.loop.call_later(0.1, system.start_ingest, system.free_disk(), context=NOBODY)
+
+        with system.acting(ingest.owner):
+            system._go(restart())
 
     def _freeze(self) -> None:
         """Where hours follow, it stands still for longer than anything waits for it."""

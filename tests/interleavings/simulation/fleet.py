@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -18,7 +18,7 @@ from shared.model.fleet import Fleet
 from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
-from shared.ports.fleet import FleetLook
+from shared.ports.fleet import FleetLook, Left
 from shared.ports.overlay import Overlay
 from shared.redis.overlay import RedisOverlay
 from shared.wire.codec import decode
@@ -32,7 +32,7 @@ from tests.interleavings.simulation.poison import PickyStore
 from tests.interleavings.simulation.servers import Site
 from tests.interleavings.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.interleavings.simulation.users import COUNTERS, Users
-from tests.interleavings.steps.network import RemoteBroker
+from tests.interleavings.steps.network import RemoteBroker, RemoteStore
 from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.fleet import MemoryFleetBook
 
@@ -88,7 +88,13 @@ class RemoteFleetBook:
         look: FleetLook = await self._network.call(self._owner, "fleet look", self._book.look)
         return look
 
-    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
+    async def left_by(self, member: str) -> Collection[str] | None:
+        left: Collection[str] | None = await self._network.call(
+            self._owner, "fleet list", lambda: self._book.left_by(member)
+        )
+        return left
+
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
         while True:
             before = (await self.look()).fleet.version
             if not self._network.calm:  # then much may happen before the commit
@@ -96,7 +102,7 @@ class RemoteFleetBook:
 
             async def commit(before: int = before) -> FleetLook | None:
                 same = (await self._book.look()).fleet.version == before
-                return await self._book.change(step) if same else None
+                return await self._book.change(step, left) if same else None
 
             after: FleetLook | None = await self._network.call(self._owner, "fleet commit", commit)
             if after is not None:
@@ -294,8 +300,8 @@ class FleetSystem(System):
         if publishes:
             disk = Disk(self, self._disk) if self._disk is not None else None
             membership = Membership(looks, clock, member=owner, topic="memory", spool=disk, silence=SILENCE)
-        promises = self.store.promises
-        overlay = RedisOverlay(self.url, looks, clock, membership=membership, promises=promises, **SOON)
+        store: Any = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
+        overlay = RedisOverlay(self.url, looks, clock, membership=membership, store=store, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
         self._go(overlay.open())
         return overlay

@@ -97,6 +97,8 @@ class System:
     loop: VirtualLoop = field(default_factory=VirtualLoop)
     ingests: list[Ingest] = field(default_factory=list)
     flushers: dict[str, LoopClock] = field(default_factory=dict)
+    stops: dict[str, Stop] = field(default_factory=dict)
+    """Ends flushers in good order."""
     replayers: dict[str, LoopClock] = field(default_factory=dict)
     patience: float | None = None
     """Seconds that users wait for an answer."""
@@ -214,7 +216,8 @@ class System:
         with self.acting(owner):
             tools, witness = self._tools(owner, clock), self._witness_of(owner, clock)
             flusher = Flusher(tools, policy, topic="memory", lease=LEASE, ages=self.written, witness=witness)
-            self._go(flusher.run(Stop(), 1.0))
+            self.stops[owner] = stop = Stop()
+            self._go(flusher.run(stop, 1.0))
 
     def start_replayer(self) -> None:
         owner, clock = next(self.names), self.new_clock()

@@ -19,7 +19,7 @@ async def test_a_list_does_not_come_from_an_overlay_that_was_replaced(monkeypatc
     store = MemoryStore(clock)
     book = MemoryFleetBook(store)
     looks = FleetView(book, clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, promises=store.promises)
+    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
 
     async def names_in(_server: Any, named: Any, *_: Any) -> list[str]:
         return [f"in {named.nonce}"]
@@ -44,7 +44,7 @@ async def test_what_is_applied_is_settled_where_the_fleet_has_it_now(
     store = MemoryStore(clock)
     book = MemoryFleetBook(store)
     looks = FleetView(book, clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, promises=store.promises)
+    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
     settled: list[str] = []
 
     async def ask(_script: Any, named: Any, _time: Any, *keys: str) -> list[Any]:
@@ -68,6 +68,6 @@ async def test_without_any_overlay_there_is_nothing_to_settle() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     looks = FleetView(MemoryFleetBook(store), clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, promises=store.promises)
+    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
     await overlay.settle(["a"], Instant(7))
     await overlay.close()

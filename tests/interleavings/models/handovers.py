@@ -1,0 +1,165 @@
+"""Flushers that come, stand still, stop and die, and what their reports say together of one old message (ADR 32).
+
+It decides by the product's own rule, with shorter times: one tick is a second. The broker delivers a message at last
+after `DELAY` ticks in which somebody pulled, and again when its lease has run out.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from unittest.mock import patch
+
+from shared.model import gone_members
+from shared.model.fleet import Fleet, FlusherRecord
+from shared.model.gone_members import leaves, reported
+from shared.model.times import NEVER, StoreMillis
+from tests.interleavings.models.explorer import WrongError
+
+LEASE, DELAY, HOLDS = 1, 1, 1
+"""`HOLDS`: ticks after which a flusher looks at the fleet, and gives everything back if it was taken for dead."""
+ENOUGH: Final = 3
+"""Ticks that flushers watch."""
+TICKS: Final = 3
+RUNS: Final = 2
+_T0: Final = 1_000
+"""When the member stopped."""
+
+
+class Flusher(NamedTuple):
+    """One run of a flusher, and its record."""
+
+    begun: int
+    until: int
+    clear: bool = False
+    struck: int = 0
+    left: bool = False
+    alive: bool = True
+    frozen: bool = False
+    sight: int = -99
+    """When it saw something old, or may have."""
+
+
+class State(NamedTuple):
+    """Everything. `holder`: the flusher that holds the message; `leased`: until when nobody gets it."""
+
+    tick: int = 0
+    flushers: tuple[Flusher | None, ...] = ()
+    """None: forgotten."""
+    holder: int | None = None
+    leased: int = 0
+    waited: int = 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules, each of which can be taken away."""
+
+    watches: int = ENOUGH
+    keeps_what_it_saw: bool = True
+    """Also of a flusher that has stopped."""
+    minds_gaps: bool = True
+    """One that stood still does not know what there was."""
+
+
+def _at(tick: int) -> StoreMillis:
+    return StoreMillis((_T0 + tick) * 1000)
+
+
+def _fleet(state: State) -> Fleet:
+    here, left = dict[str, FlusherRecord](), dict[str, FlusherRecord]()
+    for number, one in enumerate(state.flushers):
+        if one is not None:
+            clear, struck = _at(0) if one.clear else NEVER, _at(one.struck) if one.struck else NEVER
+            record = FlusherRecord("t", 0, clear, _at(one.begun), _at(one.until), struck)
+            (left if one.left else here)[str(number)] = record
+    return Fleet(1, flushers=here, left=left).owes("gone", "t").stops("gone", _at(0), listed=False)
+
+
+def _with(state: State, number: int, one: Flusher, **what: int | None) -> State:
+    flushers = (*state.flushers[:number], one, *state.flushers[number + 1 :])
+    return state._replace(flushers=flushers, **what)  # type: ignore[arg-type]
+
+
+def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    """What may happen next, until the message is applied: then nothing can be wrong any more."""
+    for label, after in _steps(state, rules):
+        flushers = tuple(one and _plain(one, after.tick) for one in after.flushers)
+        yield label, after._replace(flushers=flushers)
+
+
+def _plain(one: Flusher, tick: int) -> Flusher:
+    """Without what does not matter any more."""
+    return one if one.alive and tick - one.sight <= ENOUGH else one._replace(sight=-99)
+
+
+def _steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    if len(state.flushers) < RUNS and sum(bool(one and one.alive) for one in state.flushers) < 2:
+        new = Flusher(state.tick, state.tick)
+        yield "a flusher joins", state._replace(flushers=(*state.flushers, new))
+    pulls = waits = False
+    for number, one in enumerate(state.flushers):
+        if one is None or not one.alive:
+            continue
+        holds = state.holder == number
+        lets_go = {"holder": None, "leased": state.tick + LEASE, "waited": 0} if holds else {}
+        yield f"{number} dies", _with(state, number, one._replace(alive=False), **lets_go)
+        if one.frozen:
+            sight = state.tick if rules.minds_gaps else one.sight
+            yield f"{number} goes on", _with(state, number, one._replace(frozen=False, sight=sight))
+            continue
+        pulls, waits = True, waits or state.tick - one.until >= HOLDS
+        yield f"{number} stands still", _with(state, number, one._replace(frozen=True), **lets_go)
+        if state.holder is None and state.leased <= state.tick and state.tick - one.until <= HOLDS:
+            yield f"{number} pulls it", _with(state, number, one._replace(sight=state.tick), holder=number, waited=0)
+        if one.struck:
+            back = {"holder": None, "waited": 0} if holds else {}
+            yield f"{number} hears that it was taken for dead", _with(state, number, one._replace(alive=False), **back)
+            continue
+        seen = one._replace(sight=state.tick) if holds else one
+        yield f"{number} reports", _reported(state, number, seen, rules)
+        for back in ({"holder": None, "waited": 0}, lets_go) if holds else ({},):
+            yield f"{number} stops", _left(state, number, seen, rules, **back)
+    if state.tick < TICKS and not waits and not (pulls and state.holder is None and state.waited >= DELAY):
+        waited = state.waited + (pulls and state.holder is None and state.leased <= state.tick)
+        yield "a tick", state._replace(tick=state.tick + 1, waited=waited)
+
+
+def _clear(state: State, one: Flusher, rules: Rules) -> StoreMillis:
+    return NEVER if state.tick - one.sight <= rules.watches else _at(state.tick)
+
+
+def _patched(rules: Rules) -> ExitStack:
+    stack = ExitStack()
+    for name, value in {"WATCHES": rules.watches, "OVERDUE": 1, "MARGIN": 0, "KEPT": 99}.items():
+        stack.enter_context(patch.object(gone_members, name, value))
+    return stack
+
+
+def _reported(state: State, number: int, one: Flusher, rules: Rules) -> State:
+    state = _with(state, number, one)
+    with _patched(rules):
+        after = reported(_fleet(state), str(number), clear=_clear(state, one, rules), now=_at(state.tick))
+    if not after.members:
+        raise WrongError("the member is forgotten, and its message is not applied")
+    return _read(state, after)
+
+
+def _left(state: State, number: int, one: Flusher, rules: Rules, **back: int | None) -> State:
+    clear = _clear(state, one, rules) if rules.keeps_what_it_saw else _at(state.tick)
+    with _patched(rules):
+        after = leaves(_fleet(_with(state, number, one)), str(number), clear=clear, now=_at(state.tick))
+    return _read(_with(state, number, one._replace(alive=False), **back), after)
+
+
+def _read(state: State, after: Fleet) -> State:
+    flushers: list[Flusher | None] = []
+    for number, one in enumerate(state.flushers):
+        record = after.flushers.get(str(number)) or after.left.get(str(number))
+        if one is None or record is None:
+            flushers.append(None)
+            continue
+        struck = record.struck // 1000 - _T0 if record.struck else 0
+        until, clear = record.until // 1000 - _T0, record.clear >= _at(0)
+        flushers.append(one._replace(until=until, clear=clear, struck=struck, left=str(number) in after.left))
+    return state._replace(flushers=tuple(flushers))

@@ -1,0 +1,152 @@
+"""Processes of a fleet on Redis that stop in good order: a minute later reads are exact again, whatever Redis did."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from shared.model.words import Reading
+from tests.interleavings.simulation.fleet import HOSTS, FleetSystem
+from tests.interleavings.simulation.system import Ingest
+
+SOON = 60.0
+"""Virtual seconds. Where a member died instead, it takes a quarter of an hour in the simulation."""
+
+
+@dataclass
+class Scene(FleetSystem):
+    """One ingest, one flusher, and nothing fails but what the test lets fail."""
+
+    script: "Callable[[Scene], Awaitable[None]] | None" = None
+    counted: int = 0
+
+    async def _main(self) -> None:
+        self.network.loss = 0.0
+        await super()._main()
+
+    async def _episode(self, until: float) -> None:
+        for ingest in self.ingests[1:]:
+            await self.stop(ingest)
+        for flusher in [*self.flushers][1:]:
+            self.kill_flusher(flusher)
+        await self.exact()
+        assert self.script is not None
+        await self.script(self)
+        await self.exact()
+        raise DoneError
+
+    def kill_flusher(self, owner: str) -> None:
+        del self.flushers[owner]
+        self.kill(owner)
+
+    async def stop(self, ingest: Ingest) -> None:
+        self.ingests.remove(ingest)
+        with self.acting(ingest.owner):
+            await self.loop.create_task(self.end_ingest(ingest))
+
+    async def count(self, number: int = 3) -> None:
+        """They wait to be applied, if no flusher is there."""
+        (ingest,) = self.ingests
+        with self.acting(ingest.owner):
+            for _ in range(number):
+                await self.loop.create_task(self._count(ingest))
+
+    async def _count(self, ingest: Ingest) -> None:
+        await ingest.publishing.durable(ingest.publishing.add("a", 1))
+        self.counted += 1
+
+    async def exact(self) -> None:
+        """Each ingest reads exactly, and soon."""
+        until = self.loop.time() + SOON
+        for ingest in self.ingests:
+            while not (reading := await self._read(ingest)).exact:
+                assert self.loop.time() < until, f"not exact: {self._told()}"
+                await asyncio.sleep(0.5)
+            assert reading.value == self.counted
+
+    async def _read(self, ingest: Ingest) -> Reading:
+        with self.acting(ingest.owner):
+            task = self.loop.create_task(ingest.reader.read(["a"], 0.0))
+        return (await task)[0]
+
+
+class DoneError(Exception):
+    """The script is over."""
+
+
+async def the_documented_change_of_redis(scene: Scene) -> None:
+    """All are restarted with the new setting, one after the other, while increments wait."""
+    (old,), (flusher,) = scene.ingests, scene.flushers
+    scene.kill_flusher(flusher)
+    await scene.count()
+    scene.url = f"redis://{HOSTS[1]}"
+    scene.start_ingest(scene.free_disk())
+    await scene.stop(old)
+    scene.start_flusher()
+
+
+async def a_host_that_is_stopped_and_started(scene: Scene) -> None:
+    """The flusher stops first, then the ingest, then Redis, which keeps nothing."""
+    (old,), (flusher,) = scene.ingests, scene.flushers
+    scene.kill_flusher(flusher)
+    await scene.count()
+    await scene.stop(old)
+    scene.site.current(HOSTS[0])[0].start()
+    scene.start_ingest(scene.free_disk())
+    scene.start_flusher()
+
+
+async def an_ingest_that_is_restarted_while_redis_is_away(scene: Scene) -> None:
+    (old,) = scene.ingests
+    redis = scene.site.current(HOSTS[0])[0]
+    redis.up = False
+    await scene.count()
+    await scene.stop(old)
+    scene.start_ingest(scene.free_disk())
+    await asyncio.sleep(5.0)
+    redis.start()
+
+
+async def two_that_stop_at_once(scene: Scene) -> None:
+    """And Redis is emptied."""
+    (flusher,) = scene.flushers
+    scene.kill_flusher(flusher)
+    await scene.count()
+    first = scene.ingests.pop()
+    scene.start_ingest(scene.free_disk())
+    await scene.exact()
+    await scene.count()
+    scene.ingests.append(first)
+    await asyncio.gather(*map(scene.stop, [*scene.ingests]))
+    scene.site.current(HOSTS[0])[0].start()
+    scene.start_ingest(scene.free_disk())
+    scene.start_flusher()
+
+
+async def one_with_rows_in_its_spool(scene: Scene) -> None:
+    """The next ingest on the file forwards them, so it is not the one that stopped who is waited for."""
+    (old,) = scene.ingests
+    scene.network.gone.add((old.owner, "publish"))
+    await scene.count()
+    await scene.stop(old)
+    scene.site.current(HOSTS[0])[0].start()
+    scene.start_ingest(old.disk)
+
+
+SCRIPTS = (
+    the_documented_change_of_redis,
+    a_host_that_is_stopped_and_started,
+    an_ingest_that_is_restarted_while_redis_is_away,
+    two_that_stop_at_once,
+    one_with_rows_in_its_spool,
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_who_stops_in_good_order_leaves_nothing_behind(script: Callable[[Scene], Awaitable[None]]) -> None:
+    scene = Scene(seed=4, written=True, script=script)
+    with pytest.raises(DoneError):
+        scene.run()
+    assert not [name for name, one in scene.book._fleet.members.items() if one.stopped]
+    assert not scene.book._left
