@@ -398,8 +398,8 @@ async def test_one_that_has_not_heard_that_it_owes_comes_back_all_the_same(
     await until_exact(one)
     change = fleet.book.change
 
-    async def without_an_answer(step: Any) -> Any:
-        await change(step)
+    async def without_an_answer(*what: Any) -> Any:
+        await change(*what)
         raise TransientError("no answer")
 
     with monkeypatch.context() as patched:

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from shared.fleet.publisher_record import OWES
-from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
-from tests.mutations.places import EVIDENCE, FENCES, FLEET, MEMBERS
+from shared.fleet.publisher_record import STOPPED as STOPPED_STATE
+from tests.mutations.mutation import Instead, altered, calling, mutation, returning, returning_later
+from tests.mutations.places import EVIDENCE, FENCES, FLEET, HANDOVERS, MEMBERS, STOPPED, STOPS
 
 
 @mutation("a member answers apart and does not say so to the store", "shared.redis.member.Member._owe", FLEET)
@@ -52,12 +53,49 @@ def _(fence: Any) -> Any:
     return mutant
 
 
-mutation("a member that is gone is forgotten without a wait", "shared.model.gone_members._unseen", EVIDENCE, FLEET)(
+mutation("a member that is gone is forgotten without a wait", "shared.model.gone_members._watched", EVIDENCE, FLEET)(
     calling(WATCHES=-(10**12))
 )
-mutation("what flushers saw before a member's last word is evidence", "shared.model.gone_members._unseen", EVIDENCE)(
-    calling(max=lambda begun, _: begun)
+mutation("what flushers saw before a member's last word is evidence", "shared.model.gone_members._watched", EVIDENCE)(
+    calling(max=lambda one, *_: one if isinstance(one, int) else 0)
 )
+mutation("a flusher that stops takes with it what it saw", "shared.model.gone_members.leaves", *HANDOVERS)(
+    calling(gone=lambda *_: False)
+)
+mutation(
+    "a flusher that did not pull has seen nothing", "flusher.flush.flusher_record.BacklogWitness._note_gap", *HANDOVERS
+)(returning(None))
+
+
+@mutation("a member that stops lists what it answered only", "shared.redis.member.Member.leave", STOPS)
+def _(leave: Any) -> Any:
+    async def mutant(self: Any) -> None:
+        await leave(altered(self, _copy=Instead(self._copy, confirmed=list)))
+
+    return mutant
+
+
+mutation("a member that stops is taken for dead", "shared.model.fleet.PublisherRecord.gone", STOPS, EVIDENCE)(
+    lambda _: lambda self: bool(self.struck)
+)
+
+
+@mutation("a member answers after it made its list", "shared.redis.member.Member.confirm", STOPS)
+def _(confirm: Any) -> Any:
+    async def mutant(self: Any, tries: Any) -> None:
+        if self.membership.state != STOPPED_STATE:
+            await confirm(self, tries)
+
+    return mutant
+
+
+@mutation("a list is settled when some of it is", "shared.fleet.stopped_members.StoppedMembers._settled", STOPPED)
+def _(_: Any) -> Any:
+    async def mutant(self: Any, name: str) -> bool:
+        keys = await self._looks.left_by(name) or ()
+        return any(one.settled for one in (await self._store.receipts(keys)).found.values())
+
+    return mutant
 
 
 @mutation(

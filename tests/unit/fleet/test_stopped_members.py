@@ -1,0 +1,129 @@
+"""What a process listed when it stopped is looked for, with pauses, until all of it is settled."""
+
+from collections.abc import Collection
+
+import pytest
+
+from shared.fleet.fleet_view import FleetView
+from shared.fleet.publisher_record import MOST_LISTED, OWES, STOPPED, Membership
+from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
+from shared.memory.fleet import MemoryFleetBook
+from shared.memory.store import MemoryStore
+from shared.model.errors import OverloadedError, TransientError
+from shared.model.fleet import PublisherRecord
+from shared.model.times import StoreMillis
+from shared.model.words import Commit, Receipt, Receipts
+from shared.runtime.clock import ManualClock
+
+
+class Store(MemoryStore):
+    """Says how many receipts it was asked for, and may be away."""
+
+    asked = 0
+    away = False
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        if self.away:
+            raise TransientError("away")
+        self.asked += len(keys)
+        return await super().receipts(keys)
+
+
+class Scene:
+    """A member that is about to stop, and another one that tidies."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = Store(self.clock)
+        self.book = MemoryFleetBook(self.store)
+        self.looks = FleetView(self.book, self.clock, 0.0)
+        self.member = Membership(self.looks, self.clock, member="m", topic="t")
+        self.stopped = StoppedMembers(self.looks, self.store, self.clock)
+
+    async def stop(self, keys: Collection[str]) -> None:
+        await self.member.owe()
+        await self.member.stop()
+        await self.member.leave(keys)
+
+    async def apply(self, *keys: str) -> None:
+        await self.store.apply(Commit(tuple(Receipt(key, StoreMillis(10**14)) for key in keys), ()))
+
+    async def tidy(self) -> bool:
+        """Whether its record is gone then."""
+        await self.stopped.tidy(await self.book.look())
+        return await self.record() is None
+
+    async def record(self) -> PublisherRecord | None:
+        return (await self.book.look()).fleet.members.get("m")
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_the_record_goes_when_all_of_the_list_is_settled(scene: Scene) -> None:
+    await scene.stop(["e1", "e2", "e3"])
+    assert not await scene.tidy()
+    await scene.apply("e1", "e3")
+    scene.clock.turn(2 * FIRST)
+    assert not await scene.tidy()
+    scene.clock.turn(FIRST)
+    await scene.apply("e2")
+    assert await scene.tidy()
+    assert scene.store.asked == 3 + 3 + 1, "it asks for what is missing only"
+    assert await scene.book.left_by("m") is None
+
+
+async def test_it_asks_more_and_more_rarely_and_again_after_the_store_was_away(scene: Scene) -> None:
+    await scene.stop(["e"])
+    for _ in range(600):
+        assert not await scene.tidy()
+        scene.clock.turn(1.0)
+    assert 600 / LONGEST < scene.store.asked < 20
+    scene.store.away = True
+    scene.clock.turn(LONGEST)
+    assert not await scene.tidy()
+    await scene.apply("e")
+    scene.store.away = False
+    assert await scene.tidy()
+
+
+async def test_a_long_list_is_looked_up_in_parts(scene: Scene) -> None:
+    keys = [f"e{number}" for number in range(2 * MOST)]
+    await scene.stop(keys)
+    await scene.apply(*keys[MOST:])
+    assert not await scene.tidy()
+    assert scene.store.asked == MOST
+    await scene.apply(*keys[:MOST])
+    scene.clock.turn(LONGEST)
+    assert await scene.tidy()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_without_a_list_nothing_is_taken_for_settled(scene: Scene, *, lost: bool) -> None:
+    """It is too long, or somebody deleted it: flushers have to see that nothing is left."""
+    await scene.stop([f"e{number}" for number in range(1 if lost else MOST_LISTED + 1)])
+    scene.book._left.clear()
+    assert not await scene.tidy()
+    record = await scene.record()
+    assert record is not None
+    assert (record.gone(), record.listed) == (True, lost)
+
+
+async def test_one_that_stops_with_nothing_pending_is_removed_at_once(scene: Scene) -> None:
+    await scene.stop([])
+    assert await scene.record() is None
+
+
+async def test_one_that_has_stopped_answers_nothing_and_stays_stopped(scene: Scene) -> None:
+    await scene.member.owe()
+    assert await scene.member.stop() == OWES
+    for _ in range(2):
+        with pytest.raises(OverloadedError):
+            scene.member.check()
+        with pytest.raises(OverloadedError):
+            await scene.member.owe()
+        assert not await scene.member.join(0)
+        await scene.member.leave(["e"])
+    assert scene.member.state == STOPPED
