@@ -165,12 +165,15 @@ def first(now: StoreMillis, *, used: bool) -> Fleet:
 
 def written(fleet: Fleet) -> bytes:
     """The fleet as it is stored."""
-    members = {name: record._asdict() for name, record in fleet.members.items()}
-    flushers = {name: record._asdict() for name, record in fleet.flushers.items()}
-    left = {name: record._asdict() for name, record in fleet.left.items()}
-    overlay = fleet.overlay._asdict()
-    said = {"version": fleet.version, "overlay": overlay, "members": members, "flushers": flushers, "left": left}
+    said: dict[str, Any] = {"version": fleet.version, "overlay": fleet.overlay._asdict()}
+    for name in ("members", "flushers", "left"):
+        said[name] = {its: _written(record) for its, record in getattr(fleet, name).items()}
     return orjson.dumps(said)
+
+
+def _written(record: PublisherRecord | FlusherRecord) -> dict[str, Any]:
+    """Without what has its default, so that a version that does not know a field can read records without it."""
+    return {name: value for name, value in record._asdict().items() if value}
 
 
 def read(data: bytes) -> Fleet:
@@ -178,5 +181,5 @@ def read(data: bytes) -> Fleet:
     said: dict[str, Any] = orjson.loads(data)
     members = {name: PublisherRecord(**record) for name, record in said["members"].items()}
     flushers = {name: FlusherRecord(**record) for name, record in said["flushers"].items()}
-    left = {name: FlusherRecord(**record) for name, record in said["left"].items()}
+    left = {name: FlusherRecord(**record) for name, record in said.get("left", {}).items()}
     return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers, left)
