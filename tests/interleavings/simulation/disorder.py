@@ -131,6 +131,12 @@ class Disorder:
         system.ingests.remove(ingest)
         with system.acting(ingest.owner):
             system._go(system.end_ingest(ingest))
+        self._kill_at_its_end(ingest.owner)
+
+    def _kill_at_its_end(self, owner: str) -> None:
+        """Whatever it is doing: now and then the platform has no patience."""
+        if self._random.random() < 0.3:
+            self._soon(lambda: self._system.kill(owner), self._random.uniform(0.0, 1.0))
 
     def _add_ingest(self) -> None:
         if len(self._system.ingests) < 3:

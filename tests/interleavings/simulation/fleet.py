@@ -202,7 +202,8 @@ class FleetSystem(System):
             return UUID(int=next(numbers) << 96)
 
         with contextlib.ExitStack() as stack:
-            for name, value in (PEACE | SHORTER).items():
+            most_listed = {"shared.fleet.publisher_record.MOST_LISTED": self.random.choice([2, 10_000])}
+            for name, value in (PEACE | SHORTER | most_listed).items():
                 stack.enter_context(patch(name, value))
             for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher_record"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))

@@ -56,3 +56,37 @@ async def test_a_second_ingest_reads_at_once_what_the_first_has_answered(
         for running in (one, other, flusher):
             assert await running.end(signal.SIGTERM) == 0
         assert await on_emulators.left() == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
+async def test_a_host_that_was_stopped_and_started_reads_exactly(
+    on_emulators: Emulated, redis: RedisServer, tmp_path: Path
+) -> None:
+    """As `compose restart` does it: increments wait in Pub/Sub, and Redis keeps nothing."""
+    settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
+    async with (
+        processes(tmp_path, tmp_path / "log", **settings) as started,
+        aiohttp.ClientSession() as session,
+    ):
+        ingest, flusher = await started.start("ingest", "--port", "0"), await started.start("flusher")
+        await until_exact(session, ingest.url)
+        assert await flusher.end(signal.SIGTERM) == 0
+        for _ in range(INCREMENTS):
+            async with session.post(f"{ingest.url}/v1/counters/shared") as response:
+                assert response.status == 202, await response.text()
+        assert await ingest.end(signal.SIGTERM) == 0
+        redis.kill()
+        redis.start()
+        ingest = await started.start("ingest", "--port", "0")
+        for _ in range(20):
+            reading = await reading_of(session, ingest.url)
+            assert reading["value"] == INCREMENTS or not reading["exact"]
+            await asyncio.sleep(0.1)
+        flusher = await started.start("flusher")
+        await until_exact(session, ingest.url)
+        assert (await reading_of(session, ingest.url))["value"] == INCREMENTS
+        async with session.get(f"{ingest.url}/v1/fleet") as response:
+            assert [one["state"] for one in (await response.json())["ingests"]] == ["joined"]
+        for running in (ingest, flusher):
+            assert await running.end(signal.SIGTERM) == 0

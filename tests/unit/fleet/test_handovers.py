@@ -6,12 +6,12 @@ import pytest
 
 from flusher.flush.flusher_record import GAP, BacklogWitness
 from shared.fleet.fleet_view import FleetView
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.fleet import LONGEST_LOOK, SILENCE
 from shared.model.gone_members import MARGIN, WATCHES
 from shared.model.times import BrokerMillis
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 TURN = 1_200.0
 """Seconds after which a flusher is replaced."""

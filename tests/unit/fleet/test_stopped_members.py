@@ -7,13 +7,13 @@ import pytest
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import MOST_LISTED, OWES, STOPPED, Membership
 from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
-from shared.memory.fleet import MemoryFleetBook
-from shared.memory.store import MemoryStore
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import PublisherRecord
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
-from shared.runtime.clock import ManualClock
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 class Store(MemoryStore):
