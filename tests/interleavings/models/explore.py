@@ -7,6 +7,10 @@ from typing import ClassVar, TypeVar
 State = TypeVar("State")
 
 
+class WrongError(Exception):
+    """A step shows what must never be."""
+
+
 class RuledModel:
     """A model with all of its `rules`, or with some of them, which shows that the others are needed."""
 
@@ -17,19 +21,24 @@ class RuledModel:
 
 
 def explore(
-    first: State, steps: Callable[[State], Iterable[tuple[str, State]]], flaw: Callable[[State], str | None]
+    first: State,
+    steps: Callable[[State], Iterable[tuple[str, State]]],
+    flaw: Callable[[State], str | None] = lambda _: None,
 ) -> tuple[int, list[str]]:
-    """How many states there are, and, if one of them has a flaw, the steps to the first of those and the flaw."""
+    """How many states there are, and, if one has a flaw or a step raises `WrongError`, the steps that lead there."""
     before: dict[State, tuple[State, str] | None] = {first: None}
     waiting = deque([first])
     while waiting:
         state = waiting.popleft()
         if (wrong := flaw(state)) is not None:
             return len(before), [*_way(state, before), wrong]
-        for name, after in steps(state):
-            if after not in before:
-                before[after] = state, name
-                waiting.append(after)
+        try:
+            for name, after in steps(state):
+                if after not in before:
+                    before[after] = state, name
+                    waiting.append(after)
+        except WrongError as error:
+            return len(before), [*_way(state, before), str(error)]
     return len(before), []
 
 

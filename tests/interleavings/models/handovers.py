@@ -14,7 +14,7 @@ from shared.model import gone_members
 from shared.model.fleet import Fleet, FlusherRecord
 from shared.model.gone_members import leaves, reported
 from shared.model.times import NEVER, StoreMillis
-from tests.interleavings.models.explorer import WrongError
+from tests.interleavings.models.explore import WrongError
 
 LEASE, DELAY, HOLDS = 1, 1, 1
 """`HOLDS`: ticks after which a flusher looks at the fleet, and gives everything back if it was taken for dead."""

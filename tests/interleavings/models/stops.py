@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tests.interleavings.models.explorer import WrongError
+from tests.interleavings.models.explore import WrongError
 
 OWES, OUT = 0, -1
 """Records of P; any other is the epoch that it has joined."""
