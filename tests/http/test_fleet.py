@@ -42,6 +42,8 @@ async def test_each_process_has_its_state(tmp_path: Path) -> None:
             ("apart", True, None),
             ("struck", False, "1970-01-02T00:00:00.000Z"),
         ]
+        await looks.change(lambda fleet, now: fleet.stops("b", now, listed=True))
+        assert [one["state"] for one in (await service.get("/v1/fleet")).json["ingests"]] == ["apart", "stopped"]
 
 
 class _Away(MemoryFleetBook):

@@ -182,10 +182,14 @@ class Disorder:
         system.start_flusher()
 
     def _restart_ingest(self) -> None:
-        """In good order, and another one comes on the same disk when it is gone."""
+        """In good order, and another one comes on the same disk when it is gone. Redis may be gone by then, too."""
         system = self._system
         if len(system.ingests) < 2:
             return
+        for flusher in system.flushers:  # so that something waits to be applied
+            system.loop.freeze(flusher)
+            self._later(partial(system.loop.thaw, flusher), 3.0)
+        self._soon(self._random.choice([self._kill_redis, self._empty_redis]), self._random.uniform(0.0, 3.0))
         ingest = self._random.choice(system.ingests)
         system.ingests.remove(ingest)
 

@@ -11,6 +11,7 @@ from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import PublisherRecord
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
+from shared.wiring.fleet_setup import FleetSetup
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
@@ -127,3 +128,14 @@ async def test_one_that_has_stopped_answers_nothing_and_stays_stopped(scene: Sce
         assert not await scene.member.join(0)
         await scene.member.leave(["e"])
     assert scene.member.state == STOPPED
+
+
+async def test_doctor_says_what_it_waits_for_and_takes_your_word_for_it(scene: Scene) -> None:
+    await scene.looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
+    await scene.stop(["e"])
+    setup = FleetSetup(scene.book)
+    (finding,) = await setup.findings()
+    assert "process m on t stopped at 2027-" in finding.said
+    assert "until what it accepted is applied" in finding.said
+    assert await setup.trust("m", patience=0.0)
+    assert await scene.record() is None
