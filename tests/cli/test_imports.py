@@ -118,17 +118,17 @@ def test_a_wrong_place_is_one_line(tmp_path: Path, url: str, monkeypatch: pytest
             "ndb",
             "datastore://p?namespace=old",
             {"kind_shard": "Ours"},
-            "GeneralCounterShardConfig of ndb would be ours",
+            "GeneralCounterShardConfig of ndb would also be",
         ),
-        ("go", "datastore://p?namespace=old", {}, "GeneralCounterShard and GeneralCounterShardConfig of go would be"),
+        ("go", "datastore://p?namespace=old", {}, "GeneralCounterShard and GeneralCounterShardConfig of go would also be"),
         (
             "java",
             "datastore://p?namespace=old",
             {"kind_config": "CounterShard_x"},
-            "CounterShard_x of java would be ours",
+            "CounterShard_x of java would also be",
         ),
-        ("java", "datastore://p?namespace=old", {"kind_shard": "Counter"}, "Counter of java would be ours"),
-        ("simple", "datastore://p?namespace=old", {"kind_config": "SimpleCounterShard"}, "of simple would be ours"),
+        ("java", "datastore://p?namespace=old", {"kind_shard": "Counter"}, "Counter of java would also be"),
+        ("simple", "datastore://p?namespace=old", {"kind_config": "SimpleCounterShard"}, "of simple would also be"),
     ],
 )
 def test_data_of_kinds_that_are_ours_is_not_imported(variant: str, store: str, kinds: dict[str, Any], why: str) -> None:

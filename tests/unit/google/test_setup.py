@@ -175,7 +175,7 @@ async def test_the_default_database_has_its_name_in_the_path() -> None:
         ({"state": "ACTIVE"}, OK, "deletes those that have expired"),
         ({"state": "CREATING"}, WARN, "is CREATING: look again later"),
         ({}, WARN, "has no TTL policy"),
-        ({"status": 403, "body": '{"error": {"message": "no"}}'}, WARN, "answered 403: no; it takes the role"),
+        ({"status": 403, "body": '{"error": {"message": "no"}}'}, WARN, "answered 403: no; give this account the role"),
     ],
 )
 async def test_what_is_said_of_a_ttl_policy(what: dict[str, Any], mark: str, part: str) -> None:
@@ -189,7 +189,7 @@ async def test_what_is_said_of_a_ttl_policy(what: dict[str, Any], mark: str, par
     ("status", "body", "error", "said"),
     [
         (401, "who?", TtlDeniedError, "answered 401: who?"),
-        (403, '{"error": {"message": "no"}}', TtlDeniedError, "answered 403: no; it takes the role"),
+        (403, '{"error": {"message": "no"}}', TtlDeniedError, "answered 403: no; give this account the role"),
         (404, '{"error": {"message": "no database"}}', TransientError, "answered 404: no database"),
         (500, "[]", TransientError, "answered 500: []"),
         (200, "not json", TransientError, "can't be reached"),
