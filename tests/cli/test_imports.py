@@ -120,7 +120,7 @@ def test_a_wrong_place_is_one_line(tmp_path: Path, url: str, monkeypatch: pytest
             {"kind_shard": "Ours"},
             "GeneralCounterShardConfig of ndb would also be",
         ),
-        ("go", "datastore://p?namespace=old", {}, "GeneralCounterShard and GeneralCounterShardConfig of go would also be"),
+        ("go", "datastore://p?namespace=old", {}, "GeneralCounterShard and GeneralCounterShardConfig of go would"),
         (
             "java",
             "datastore://p?namespace=old",

@@ -71,9 +71,7 @@ def _(page: Any) -> Any:
     return mutant
 
 
-@mutation(
-    "an add takes a counter that is only pending for one that does not exist", "flusher.jobs.visit.existing", JOBS
-)
+@mutation("an add takes a counter that is only pending for none", "flusher.jobs.visit.existing", JOBS)
 def _(_: Any) -> Any:
     async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
         deleted = await store.deleted_among(names)
