@@ -153,7 +153,7 @@ class Accepted:
     id: str
     """Send the batch again with this key, and nothing is counted twice."""
     rejected: tuple[Rejected, ...] = ()
-    """Of each thousand items the first 100 that were not accepted."""
+    """The items that were not accepted: the first 100 of each thousand."""
     value: int | None = None
     """The total, if it was asked for, or waited for, and came in time."""
     exact: bool | None = None

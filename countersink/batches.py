@@ -55,7 +55,7 @@ class Batch:
         return len(self) > 1 and (bool(self._items) or not self.doubtful)
 
     def halves(self) -> "list[Batch]":
-        """The same in two, under new keys. Only for a batch that is `divisible`."""
+        """The batch as two halves under new keys. Only a batch that is `divisible` can be divided."""
         middle = len(self) // 2
         sums, items = list(self._sums.items()), list(self._items.items())
         found = [Batch(dict(sums[part]), dict(items[part])) for part in (slice(None, middle), slice(middle, None))]

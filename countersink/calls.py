@@ -137,7 +137,7 @@ def get_many(names: Iterable[str], max_age: float | None) -> Iterator[Call[list[
 
 
 def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
-    """Of a stream, with its query."""
+    """The path of a stream, with its query."""
     check("what to watch", "name", None if bool(names) != (prefix is not None) else "must be names or a prefix")
     for name in names:
         check("the counter's name", "name", flaw_of_name(name))

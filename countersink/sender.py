@@ -73,7 +73,7 @@ class Sender:
             self._ended.set()
 
     def forked(self) -> None:
-        """In the child of a fork: what the parent holds, the parent sends."""
+        """Forget everything in the child of a fork: the parent sends what it holds."""
         self._tally.clear()
         self._transport.forget()
         self._reset()
@@ -185,7 +185,7 @@ class Sender:
             done.set()
 
     def _sleep(self) -> None:
-        """Until there is something to do."""
+        """Sleep until there is something to do."""
         self.mark = ASLEEP
         if not self._tally.events and not self._flushes and self._deadline is None:
             self._bell.wait()

@@ -64,7 +64,7 @@ class Tally:
         self.items: dict[Keyed, int] = {}
         """How often each was asked for."""
         self.drops: dict[str, tuple[int, str]] = {}
-        """By kind of reason: how many increments do not count, and why the first of them do not."""
+        """How many increments do not count, by the kind of reason, and why the first of them does not."""
         self._refused = repeat(None, _MANY)
         """It has one less for each event that was refused. Taking one is a single step of the interpreter."""
         self._closed = False

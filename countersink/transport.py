@@ -56,7 +56,7 @@ class Request:
 
     method: str
     path: str
-    """With the query, below the client's URL."""
+    """The path below the client's URL, with the query."""
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
