@@ -99,7 +99,7 @@ def outcome_of(outcome: ReplayOutcome) -> str:
 
 
 def json_of_outcome(outcome: ReplayOutcome) -> str:
-    """The same as JSON: numbers of increments, and why some are left."""
+    """The outcome as JSON: numbers of increments, and why some are left."""
     numbers = {name: getattr(outcome, name) for name in ("counted", "already", "dropped", "left")}
     return output.json_of({"id": outcome.opened.id} | numbers | {"why": outcome.why})
 

@@ -43,7 +43,7 @@ class CounterChange(NamedTuple):
     counter: "Counter"
     difference: int | None
     rate: float | None
-    """Of the difference, per second. None if the counter was set, reset or deleted. Both are None at first."""
+    """The difference per second. None if the counter was set, reset or deleted. Both are None at first."""
 
 
 class Differences:

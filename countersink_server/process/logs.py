@@ -32,7 +32,7 @@ class RepeatLimit(logging.Filter):
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """Of each kind: when its spell ends, and how many records it had."""
+        """When the spell of each kind of record ends, and how many records it had."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not logging.WARNING <= record.levelno < logging.CRITICAL:

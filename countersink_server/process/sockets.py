@@ -37,13 +37,13 @@ class Address(NamedTuple):
 
 
 class Sockets(NamedTuple):
-    """What a process listens on."""
+    """The sockets that a process listens on."""
 
     public: socket.socket | None
     admin: socket.socket | None = None
-    """For admin routes and metrics, if they are apart."""
+    """The listener for admin routes and metrics, if they have one of their own."""
     statsd: StatsdSockets | None = None
-    """For StatsD lines."""
+    """The sockets for StatsD lines."""
 
     def described(self) -> str:
         """Where they are, for people."""
