@@ -22,7 +22,7 @@ class OpenedLetter:
     flaw: str | None = None
     """Why nothing in it can be counted; None if it can."""
     sure_until: StoreMillis | None = None
-    """Of a dead receipt: see `Body`. A letter is judged by its age instead."""
+    """The `sure_until` of the dead receipt's `Body`. A letter of the broker is judged by its age instead."""
 
     @property
     def id(self) -> str:
@@ -54,7 +54,7 @@ class OpenedLetter:
             return str(self.letter.delivery.published)
 
     def receipt_keys(self) -> Iterator[str]:
-        """Of all its envelopes, and of the ids in them."""
+        """The receipt keys of all its envelopes, and of the ids in them."""
         for envelope in self.envelopes:
             yield from envelope.receipt_keys()
 

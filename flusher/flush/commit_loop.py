@@ -58,7 +58,7 @@ class Flush:
         self.why: dict[str, str] = {}
         """Why each envelope was given up here."""
         self._id = secrets.token_hex(6)
-        """In each receipt, so that a commit whose outcome was unknown is recognised and counted."""
+        """Each receipt has this, so that a commit whose outcome was unknown is recognised and counted."""
 
     async def run(self, longest: float = inf) -> None:
         """Return when all messages are acknowledged or buried. After an exception they are delivered again.

@@ -45,9 +45,9 @@ class Plan:
     buckets: dict[TimeBucket, int] = field(default_factory=dict)
     """Sums by time, as the rules want them."""
     attempts: dict[str, str] = field(default_factory=dict)
-    """For receipts of clients' ids: which use of the id is applied."""
+    """Which use of a client's id is applied, by its receipt."""
     second_uses: dict[str, list[int]] = field(default_factory=dict)
-    """For receipts of envelopes: see `Note`."""
+    """The second uses in each envelope, by its receipt: see `Note`."""
     tally: Tally = field(default_factory=Tally)
     """An increment is deduplicated if its client id is known, or is in this plan already."""
     bytes: int = 0

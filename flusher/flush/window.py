@@ -35,7 +35,7 @@ class Window:
         self.bodies: dict[str, Envelope] = {}
         """The envelopes in the bodies of receipts of `dead`."""
         self.attempts: dict[str, str] = {}
-        """For known receipts of clients' ids: which use of the id they stand for."""
+        """Which use of a client's id each known receipt stands for."""
         self.counters: set[str] = set()
         self.bytes = 0
         self.patient = True
