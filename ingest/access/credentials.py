@@ -35,7 +35,7 @@ class Credentials(NamedTuple):
 
 
 NONE: Final = Credentials("", "", False, False, "", (), ())
-"""Of what is not HTTP."""
+"""The credentials of a connection that does not speak HTTP."""
 
 
 def credentials_in(headers: CIMultiDictProxy[str]) -> Credentials:

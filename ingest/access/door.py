@@ -112,7 +112,7 @@ class Door:
         return self._origins if self._ring is None else self._origins | self._ring.origins
 
     def _needs_no_key(self, method: str, path: str, said: Credentials) -> bool:
-        """Of a method in `_WITHOUT_KEY`."""
+        """Whether a request whose method is in `_WITHOUT_KEY` needs no key."""
         if method in _READS:
             return self._pictures.has_badge(path)
         return (method == UNKNOWN and path == "/") or self._is_preflight(method, path, said)

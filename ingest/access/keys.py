@@ -57,11 +57,11 @@ class Key:
     """It stands in web pages, where anybody can read it: it may only count, under its prefixes, from its origins."""
     origins: tuple[str, ...] = ()
     client_rate: float | None = None
-    """Of a publishable key: increments a second that each client may send with it."""
+    """Increments a second that each client may send with a publishable key."""
     max_delta: int | None = None
-    """Of a publishable key: the largest delta. None of its deltas is negative."""
+    """The largest delta of a publishable key. Its deltas are never negative."""
     max_new: int | None = None
-    """Of a publishable key: new counters an hour."""
+    """New counters that a publishable key may make in an hour."""
 
     @cached_property
     def may(self) -> frozenset[str]:

@@ -95,7 +95,7 @@ class Public(NamedTuple):
     """What one client may send with a publishable key."""
 
     client: Bucket
-    """Of this client alone. The key's own bucket is for all of its clients."""
+    """The bucket of this client alone. The key's own bucket is for all of its clients."""
     most: int
     """Increments in one request. Otherwise one large batch would use up what all clients may send for a long time."""
     deltas: Deltas

@@ -12,13 +12,13 @@ SECURE: Final = {
     "Referrer-Policy": "no-referrer",
     "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
 }
-"""In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
+"""Headers of all answers: browsers do not guess the type, and tell no other site of our URLs."""
 PUBLIC: Final = {
     **SECURE,
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
-"""In answers that pages of all sites may show and read."""
+"""Headers of answers that pages of all sites may show and read."""
 JSON: Final = {"Content-Type": "application/json", **SECURE}
 _SECURE: Final = "".join([f"{name}: {value}\r\n" for name, value in SECURE.items()]).encode()
 _HEADS: Final = {

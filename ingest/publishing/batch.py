@@ -71,7 +71,7 @@ class Draft(Batch):
     more: list[list[int]] = field(default_factory=list)
     """Sums of its first counters, of one increment each, that `add_up` adds to those in `sums`."""
     senders: dict[str, int] = field(default_factory=dict)
-    """By tenant: how much of the room it holds until this draft is published."""
+    """How much of the room each tenant holds until this draft is published."""
     begun: list[float] = field(default_factory=list)
     """When its requests of the fast path began, as long as none of them is answered."""
     awaited: bool = False

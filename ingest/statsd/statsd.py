@@ -54,7 +54,7 @@ class Statsd:
         self.streams = Streams(self._intake, self._turns)
         self._udp: socket.socket | None = None
         self._rest = b""
-        """Of a packet that was read: the lines that are not taken yet."""
+        """The lines of a packet that was read and that are not taken yet."""
         self._drops = 0
 
     async def start(self, sockets: StatsdSockets) -> None:
