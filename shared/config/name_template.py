@@ -14,7 +14,7 @@ class NameTemplate(NamedTuple):
     texts: tuple[str, ...]
     """What stands before, between and behind the places."""
     tags: tuple[str | None, ...]
-    """For each place, the tag whose value comes there; None for the name."""
+    """The tag whose value comes at each place; None for the name."""
 
     def is_plain(self) -> bool:
         """Whether it is the name alone."""

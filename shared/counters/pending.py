@@ -33,7 +33,7 @@ class _Kept(NamedTuple):
     key: str
     sums: Mapping[str, int]
     keyed: Mapping[str, tuple[tuple[str, int], ...]]
-    """By counter: the receipt key and delta of each increment with an id."""
+    """The receipt key and delta of each increment with an id, by counter."""
     retried: bool
     created: WallMillis
 

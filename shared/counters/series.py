@@ -64,7 +64,7 @@ class Series(NamedTuple):
 
     range: SeriesRange
     points: dict[WallMillis, int]
-    """By the beginning of the period. Periods of count 0 are left out."""
+    """The counts, by the beginning of the period. Periods of count 0 are left out."""
     exact: bool
     """Whether all is known (`known`), all points were kept since they began, and those of periods that are over are
     final.

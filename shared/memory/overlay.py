@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 MOST_ENTRIES: Final = 200_000
 """With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
 CROWDED: Final = 4
-"""With more than 1/4 of these it is crowded."""
+"""The overlay is crowded if it has more than 1/4 of `MOST_ENTRIES`."""
 PATIENCE: Final = 20.0
 """Seconds for readers or flushers to settle an entry before `unsettled` names it."""
 SOON: Final = 3.0
-"""The same while it is crowded: most flushers are not patient then."""
+"""The same time while the overlay is crowded: most flushers are not patient then."""
 
 
 class ProcessOverlay:
@@ -42,7 +42,7 @@ class ProcessOverlay:
         self._there: dict[int, tuple[str, int, float, int]] = {}
         """Receipt key, number of entries, time of creation and increments of each envelope, oldest first."""
         self._ids: dict[int, str] = {}
-        """Of those that `unsettled` has not named."""
+        """The ids of the envelopes that `unsettled` has not named."""
         self._entries = self._increments = 0
         self._due: list[tuple[float, int]] = []
         self._full = False

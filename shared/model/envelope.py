@@ -53,7 +53,7 @@ class Envelope:
 
     @property
     def key(self) -> str:
-        """Of its receipt. Made when it is first asked for: where the broker keeps the overlay, an ingest never asks."""
+        """The key of its receipt. Made when first asked for: where the broker keeps the overlay, no ingest asks."""
         if not self.receipt:
             object.__setattr__(self, "receipt", key_of_envelope(self.id))
         return self.receipt
@@ -64,7 +64,7 @@ class Envelope:
         return not (self.retried or self.foreign or self.second)
 
     def receipt_keys(self) -> Iterator[str]:
-        """Of its receipt, and of those of the ids in it."""
+        """The keys of its receipt, and of the receipts of the ids in it."""
         yield self.key
         for item in self.keyed:
             yield item.key

@@ -104,7 +104,7 @@ class Fleet:
         return bool(record.joined) and record.joined == self.overlay.epoch and not record.struck
 
     def owes(self, member: str, topic: str, spool: str = "") -> "Fleet":
-        """From now on the member may accept what is in no overlay."""
+        """The fleet in which the member may accept increments that are in no overlay."""
         strikes = self.members[member].strikes if member in self.members else 0
         return self._with(member, PublisherRecord(0, self.version + 1, topic, spool, NEVER, strikes))
 

@@ -12,13 +12,13 @@ class By(Enum):
     """How the application's own code finds the shards of one counter."""
 
     CONFIG = auto()
-    """By keys that follow from the number in the counter's config."""
+    """Shards are found by keys that follow from the number in the counter's config."""
     LABEL = auto()
-    """By a property that holds the counter's name."""
+    """Shards are found by a property that holds the counter's name."""
     PARENT = auto()
-    """By the parent: all entities below the counter's key."""
+    """Shards are found by the parent: all entities below the counter's key."""
     KIND = auto()
-    """By the kind, which is named after the counter."""
+    """Shards are found by their kind, which is named after the counter."""
     ALL = auto()
     """All entities of the kind: there is only one counter."""
 

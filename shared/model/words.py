@@ -239,9 +239,9 @@ class Commit:
     """Receipts that exist as `dead` and become these, see `Receipt.over`."""
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
-    """For a set: the counter, and its guard with the expected version and the new `deleted`."""
+    """The counter that a set changes, and its guard with the expected version and the new `deleted`."""
     marks: tuple[Mark, ...] = ()
-    """For an import. No two have the same source and counter."""
+    """The marks of an import. No two have the same source and counter."""
     bounds: Bounds = field(default_factory=Bounds)
     by_time: ByTime | None = None
     """None for what changes totals alone, such as a set."""

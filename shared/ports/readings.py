@@ -15,9 +15,9 @@ class Snapshot(Protocol):
     time: Instant
     """Comparable with what `Commits.apply` returns, and with floors."""
     as_of: WallSeconds
-    """The same instant, for people."""
+    """The instant as a wall clock shows it, for people."""
     now: StoreMillis
-    """The same instant as `StoreClock.now` tells it, or later."""
+    """The instant as `StoreClock.now` tells it, or later."""
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

@@ -22,7 +22,7 @@ class PublishTry:
     number: int
     envelope: Envelope
     name: str
-    """In Redis, and of this try alone."""
+    """The name of the entry in Redis, which only this try has."""
     published: StoreMillis
     """Not later than the try."""
     born: Monotonic

@@ -20,7 +20,7 @@ from shared.redis.entries import PublishTry
 
 MOST_ENTRIES: Final = 300_000
 CROWDED: Final = 4
-"""With more than 1/4 of these it is crowded."""
+"""The copy is crowded if it has more than 1/4 of the entries that it may have."""
 FIRST_LOOK: Final = 2.0
 """Seconds until Redis is asked whether another process has settled a try. They double with each look."""
 LOCAL: Final = "local"

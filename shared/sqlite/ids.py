@@ -52,7 +52,7 @@ def find(db: sqlite3.Connection, keys: Iterable[str]) -> dict[str, Receipt]:
 
 
 def rows(db: sqlite3.Connection) -> list[Iterator[tuple[Any, ...]]]:
-    """For an audit: key, expires, state, note and time of all receipts of each generation, in order."""
+    """Key, expires, state, note and time of all receipts of each generation, in order, for an audit."""
     return [_rows(db, number) for (number,) in db.execute("SELECT number FROM generations").fetchall()]
 
 

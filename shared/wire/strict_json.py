@@ -48,7 +48,7 @@ def _surely_unique(text: bytes, value: Any) -> bool:
 
 
 def _colons_inside(row: dict[str, Any]) -> int:
-    """In the names and strings of an object, and of the members of an object in it."""
+    """The colons in the names and strings of an object, and of the members of an object in it."""
     colons = 0
     for name, item in row.items():
         colons += name.count(":")

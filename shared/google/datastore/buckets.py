@@ -26,9 +26,9 @@ IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
 MOST_FULL: Final = 10_000
 """Full buckets that are remembered."""
 _APART: Final = "\x1f"
-"""In names of entities, between their parts. No counter's name holds it."""
+"""Stands between the parts of an entity's name. No counter's name holds it."""
 _DIGITS: Final = 9
-"""Of numbers in names, so that names are in the order of time."""
+"""Digits of a number in a name, at least: so names are in the order of time."""
 _PAGE: Final = 200
 """Entities in one answer."""
 _NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}\d+", re.ASCII)
@@ -43,7 +43,7 @@ class EntityAdd:
     shard: Shard
     expires: StoreMillis
     sums: dict[str, int] = field(default_factory=dict)
-    """By the names of properties."""
+    """The sums, by the names of properties."""
 
     def has_big(self) -> bool:
         return any(map(is_big, self.sums.values()))

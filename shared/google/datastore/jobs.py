@@ -123,7 +123,7 @@ class DatastoreJobs:
         return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
 
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        """Of those that expire last, since all but exports live equally long."""
+        """The latest of those that expire last, since all jobs but exports live equally long."""
         query = query_of(self._place.kinds.job, MOST_REMEMBERED, order=EXPIRES, descending=True)
         found = [_job(one.entity) for one in await self._client.query(self._place.partition, query)]
         theirs = sorted((job for job in found if owner_of(job.id) == owner), key=lambda job: -job.created)

@@ -10,7 +10,7 @@ from shared.google.datastore.mutations import by_name, delete, rewrite
 from shared.model.errors import AlreadyAppliedError, ContendedError
 
 MOST_SHARDS: Final = 450
-"""In one commit. Counters with more shards are left as they are."""
+"""Shards that one commit removes. Counters with more shards are left as they are."""
 
 
 async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -> bool:

@@ -25,7 +25,7 @@ ROUND_TRIP: Final = 0.5
 CLOSING: Final = 1.0
 """Seconds that `close` may take beyond the linger."""
 REMEMBERED: Final = 50_000
-"""Of how many messages the deliveries are counted."""
+"""Messages whose deliveries are counted."""
 
 
 class PubsubSubscription:
