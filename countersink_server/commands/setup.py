@@ -101,10 +101,10 @@ async def _doctor(options: argparse.Namespace) -> None:
         for said in await doctor.trust_overlay(settings_of(options), which):
             _tell({"trusted": said} if options.json else f"trusted: {said}")
     if options.trust_file:
-        from shared.wiring.files import all_files, witness_of  # noqa: PLC0415 (see above)
+        from shared.wiring.files import all_files, data_file  # noqa: PLC0415 (see above)
 
         for file in all_files(settings_of(options)):
-            witness_of(file).forget()
+            data_file(file).trust()
     count = failed = 0
     async for finding in _findings(options):
         _show(finding, options, f"{finding.mark:4}  {finding.part:8}  ")

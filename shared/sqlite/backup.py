@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.private_files import make_file
-from shared.sqlite.witness import uri_of
+from shared.sqlite.data_file import make_file, uri_of
 
 
 class Copied(NamedTuple):

@@ -16,8 +16,8 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
 from shared.sqlite.database import Database, connect_to
+from shared.sqlite.disk import Reserve
 from shared.sqlite.pending_rows import forget, took_off, weight_of
-from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
 

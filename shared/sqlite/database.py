@@ -21,12 +21,9 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.sqlite.file_names import flaw_of, real
-from shared.sqlite.open_file import OpenedFile
-from shared.sqlite.private_files import make_file, make_folder, narrow, open_lock
+from shared.sqlite.data_file import DataFile, flaw_of, make_file, make_folder, narrow, open_lock
 from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
-from shared.sqlite.witness import FileWitness
 from shared.sqlite.write_ahead_log import Log
 
 T = TypeVar("T")
@@ -66,19 +63,18 @@ class Database:
 
         Raises `LostFileError` if the file is gone, or is not the one that was here before.
         """
-        named, path = path, real(path)
-        self.path = path
+        self._file = DataFile(path, elsewhere)
+        self.path = self._file.path
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
         self._reader: sqlite3.Connection | None = None
-        witness = FileWitness(named, elsewhere)
         # Writers take turns by a lock of ours: SQLite's own wait sleeps longer each time, however short the others are.
-        self._db, self._turn = _prepare(path, witness, makes=makes)
-        self._log = Log(path)
+        self._db, self._turn = _prepare(self._file, makes=makes)
+        self._log = Log(self.path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
-        self._opened = OpenedFile(path, witness)
-        self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
+        self._file.open()
+        self._thread = threading.Thread(target=self._write, name=f"writer of {self.path}", daemon=True)
         self._thread.start()
 
     def reader(self) -> sqlite3.Connection:
@@ -116,7 +112,7 @@ class Database:
         for connection in self._readers:
             connection.close()
         os.close(self._turn)
-        self._opened.close()
+        self._file.close()
 
     def _write(self) -> None:
         """Run the writer's thread."""
@@ -136,8 +132,8 @@ class Database:
             if group:
                 self._loop.call_soon_threadsafe(_tell, group, self._commit(group))
                 self._log.shorten(self._db)
-                self._opened.note(self._db, self._log)
-        self._opened.note(self._db, self._log, now=True)
+                self._file.note(self._db, self._log)
+        self._file.note(self._db, self._log, now=True)
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
@@ -161,7 +157,7 @@ class Database:
             self._take_turn()
         try:
             with _blaming_nobody():
-                self._opened.check()
+                self._file.check()
                 db.execute("BEGIN IMMEDIATE")
                 self._log.inherit()
             results = [order.work(db) for order in group]
@@ -193,7 +189,7 @@ class Database:
 
     def check(self) -> None:
         """Raise `DamagedError` if the file is not the one that was opened. Reads need this check, too."""
-        self._opened.check_often()
+        self._file.check_often()
 
 
 @contextmanager
@@ -249,11 +245,12 @@ def translated(path: Path) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
+def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
     """The connection that writes, and the lock by which processes take turns."""
+    path = file.path
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
-    witness.check()
+    file.recognise()
     if (flaw := flaw_of(path)) is not None:
         raise SettingsError(flaw)
     try:

@@ -11,8 +11,8 @@ from shared.model.jobs import EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, Job
 from shared.model.spans import span_of, text_of
 from shared.model.times import StoreMillis, WallMillis
 from shared.sqlite.database import Database
+from shared.sqlite.disk import Reserve
 from shared.sqlite.export_limits import ExportRoom, delete_results
-from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
     "id, kind, prefix, delta, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"

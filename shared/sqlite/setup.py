@@ -12,12 +12,10 @@ from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
+from shared.sqlite.data_file import DataFile, flaw_of, real, uri_of
 from shared.sqlite.database import Database
-from shared.sqlite.file_names import flaw_of, real
-from shared.sqlite.reserve import SMALL_DISK
+from shared.sqlite.disk import MEMORY, NETWORK, SHARED, SMALL_DISK, mount_of, mounts
 from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
-from shared.sqlite.volumes import MEMORY, NETWORK, SHARED, mount_of, mounts
-from shared.sqlite.witness import FileWitness, uri_of
 
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
@@ -70,7 +68,7 @@ class SqliteSetup:
         while not folder.exists():
             folder = folder.parent
         found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
-        if (flaw := FileWitness(self._named, self._elsewhere).flaw() or flaw_of(self._path)) is not None:
+        if (flaw := DataFile(self._named, self._elsewhere).flaw() or flaw_of(self._path)) is not None:
             return [*found, Finding(FAIL, "file", flaw)]
         if self._path.exists():
             return found + _file(self._path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.model.times import BrokerMillis
-from shared.sqlite.witness import uri_of
+from shared.sqlite.data_file import uri_of
 
 _COUNT: Final = (
     "SELECT count(*) FILTER (WHERE buried IS NULL), min(published) FILTER (WHERE buried IS NULL), count(buried)"

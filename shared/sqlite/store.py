@@ -18,10 +18,10 @@ from shared.sqlite import buckets, ids, receipts, shards
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
+from shared.sqlite.disk import Reserve
 from shared.sqlite.guards import change, remove
 from shared.sqlite.import_marks import FIND, move
 from shared.sqlite.pending_rows import raise_floors
-from shared.sqlite.reserve import Reserve
 from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.time import FileTime
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.sqlite import volumes
+from shared.sqlite import disk
 from shared.sqlite.backup import Copied, copy
-from shared.sqlite.file_names import real
-from shared.sqlite.witness import FileWitness, folder_elsewhere
+from shared.sqlite.data_file import DataFile, folder_elsewhere, real
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
@@ -25,7 +24,7 @@ def spool_flaw(settings: Settings) -> str | None:
     why = (
         "COUNTERSINK_SPOOL_DISK=ephemeral"
         if settings.spool_disk == "ephemeral"
-        else volumes.why_ephemeral(folder, volumes.mounts())
+        else disk.why_ephemeral(folder, disk.mounts())
     )
     if why is None:
         return None
@@ -79,16 +78,16 @@ def all_files(settings: Settings) -> Sequence[Path]:
 
 def elsewhere(file: Path) -> Path | None:
     """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
-    if volumes.mount_of(real(file).parent, volumes.mounts()).kind in volumes.MEMORY:
+    if disk.mount_of(real(file).parent, disk.mounts()).kind in disk.MEMORY:
         return None
     return folder_elsewhere(os.environ)
 
 
-def witness_of(file: Path) -> FileWitness:
-    return FileWitness(file, elsewhere(file))
+def data_file(file: Path) -> DataFile:
+    return DataFile(file, elsewhere(file))
 
 
 def check_files(settings: Settings) -> None:
     """Raise `LostFileError` if one of the files is missing, or was replaced."""
     for file in all_files(settings):
-        witness_of(file).check()
+        data_file(file).recognise()

@@ -27,11 +27,11 @@ from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
+from shared.sqlite.disk import Reserve
 from shared.sqlite.export_limits import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
-from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.tasks import SqliteTasks
 from shared.wiring.datastore import opener, store_of

@@ -13,12 +13,12 @@ from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
+from shared.sqlite.data_file import sighting_of
 from shared.sqlite.database import Database
+from shared.sqlite.disk import Reserve
 from shared.sqlite.letters import SqliteDeadLetters
-from shared.sqlite.reserve import Reserve
 from shared.sqlite.spool_counts import spooled_in
 from shared.sqlite.spool_rows import SpoolRows
-from shared.sqlite.witness import sighting_of
 from shared.wiring.files import spool_flaw, spool_path
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from shared.model.jobs import EXPORT, FAILED, Task
 from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
 from shared.sqlite.database import Database
+from shared.sqlite.disk import Reserve
 from shared.sqlite.export_limits import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.reserve import Reserve
 from shared.sqlite.tasks import SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing

@@ -129,10 +129,10 @@ mutation(
 @mutation(
     "an empty file takes the place of one that is gone",
     "shared.sqlite.database._prepare",
-    "tests/unit/sqlite/test_witness.py",
+    "tests/unit/sqlite/test_data_file.py",
 )
 def _(prepare: Any) -> Any:
-    return lambda path, witness, **how: prepare(path, Instead(witness, check=lambda: None), **how)
+    return lambda file, **how: prepare(Instead(file, recognise=lambda: None), **how)
 
 
 mutation(

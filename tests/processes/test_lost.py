@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.sqlite.open_file import BETWEEN_CHECKS
+from shared.sqlite.data_file import BETWEEN_CHECKS
 from tests.cli.running import run
 from tests.processes.harness import Processes, Running, processes
 

@@ -13,11 +13,11 @@ from shared.model.errors import DamagedError, SettingsError, StorageFullError, T
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Message, Receipt
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.pending_rows import weight_of
 from shared.sqlite.store import SqliteStore
-from shared.sqlite.witness import FileWitness
 from tests.world.manual_clock import ManualClock
 
 MESSAGE = Message(b'{"counter":"a"}')
@@ -38,7 +38,7 @@ def test_many_processes_that_make_the_file_at_once_can_all_use_it(tmp_path: Path
         def make(path: Path, start: threading.Barrier, errors: list[BaseException]) -> None:
             start.wait()
             try:
-                _prepare(path, FileWitness(path), makes=True)[0].close()
+                _prepare(DataFile(path), makes=True)[0].close()
             except SettingsError as error:
                 errors.append(error)
 

@@ -17,7 +17,7 @@ from shared.sqlite import database as module
 from shared.sqlite import write_ahead_log as log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
-from shared.sqlite.reserve import Reserve
+from shared.sqlite.disk import Reserve
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 

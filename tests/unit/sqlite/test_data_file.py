@@ -1,4 +1,4 @@
-"""A witness outside of the data file notices that it was lost or replaced; commits reach the disk."""
+"""A data file that was lost or replaced is noticed; it has one name and one log; commits reach the disk."""
 
 import asyncio
 import json
@@ -11,14 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.findings import FAIL
 from shared.model.errors import DamagedError, LostFileError, SettingsError
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, claim, topic_of
+from shared.sqlite.data_file import (
+    IN_USE,
+    DataFile,
+    Sighting,
+    flaw_of,
+    folder_elsewhere,
+    real,
+    sighting_of,
+    sighting_without_log,
+)
 from shared.sqlite.database import Database, connect_to
 from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.sync import to_disk
-from shared.sqlite.witness import IN_USE, FileWitness, Sighting, folder_elsewhere, sighting_of, sighting_without_log
 from shared.sqlite.write_ahead_log import Log
 
 MESSAGE = Message(b'{"counter":"a"}')
@@ -76,7 +87,7 @@ async def test_what_is_remembered_stands_in_the_file_without_its_log(tmp_path: P
 
 
 async def test_a_commit_is_noted_while_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.sqlite.open_file.REMEMBER", 0.0)
+    monkeypatch.setattr("shared.sqlite.data_file.REMEMBER", 0.0)
     path, state = tmp_path / "data.db", tmp_path / "state"
     database = Database(path, state)
     publisher = SqlitePublisher(database, SystemClock(), 10**6)
@@ -142,7 +153,7 @@ async def test_a_log_without_its_file_is_not_thrown_away(tmp_path: Path) -> None
     with pytest.raises(LostFileError, match="is not empty"):
         Database(path)
     with pytest.raises(LostFileError, match="move it away"):
-        FileWitness(path).forget()
+        DataFile(path).trust()
     assert content(companion(path, "wal")) == left
 
 
@@ -161,7 +172,7 @@ async def test_what_can_not_be_read_says_nothing(tmp_path: Path, rubbish: bytes)
     await written(path, None)
     fill(companion(path, "turn"), rubbish)
     await written(path, None)
-    assert FileWitness(path).flaw() is None
+    assert DataFile(path).flaw() is None
 
 
 async def test_where_nothing_can_be_kept_nothing_is(tmp_path: Path) -> None:
@@ -254,4 +265,78 @@ async def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None
         await written(path, tmp_path / "state")
         await written(path, tmp_path / "state")
         assert sighting_without_log(path) == known(tmp_path / "state")
-    assert FileWitness(path, tmp_path / "state").flaw() is None
+    assert DataFile(path, tmp_path / "state").flaw() is None
+
+
+MOUNTED = "36 35 8:1 /files/c.db {} rw,noatime master:1 - ext4 /dev/sda1 rw\n35 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    return folder / "c.db"
+
+
+async def test_two_hard_links_are_refused_by_either_name_and_one_is_not(file: Path, tmp_path: Path) -> None:
+    """Each would have a log of its own, and what one process commits the other one would write over."""
+    await written(file, None)
+    other = tmp_path / "copy.db"
+    os.link(file, other)
+    for name in (file, other):
+        with pytest.raises(SettingsError, match=r"has 2 names \(hard links\)") as caught:
+            Database(name)
+        assert "\n" not in str(caught.value)
+        assert str(name) in str(caught.value)
+        (flaw,) = [one.said for one in [f async for f in SqliteSetup(name, 0).findings()] if one.mark == FAIL]
+        assert flaw == str(caught.value)
+    assert not companion(other, "turn").exists()
+    other.unlink()
+    await written(file, None)
+
+
+async def test_a_file_that_is_mounted_by_itself_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await written(file, None)
+    at = str(file).replace(" ", "\\040")
+    assert flaw_of(file, MOUNTED.format(file.parent)) is None
+    assert flaw_of(file, "") is None
+    assert flaw_of(file, "rubbish\n") is None
+    monkeypatch.setattr("shared.sqlite.data_file.mounts", lambda: MOUNTED.format(at))
+    with pytest.raises(SettingsError, match="mount its folder instead"):
+        Database(file)
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_a_link_leads_to_the_file_and_to_its_log(file: Path, tmp_path: Path, *, made: bool) -> None:
+    if made:
+        await written(file, None)
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    both = [Database(link), Database(file)]
+    for database in both:
+        assert database.path == file
+    for database in both:
+        await database.write(lambda db: db.execute("UPDATE store SET time = time + 1"))
+    for database in both:
+        assert database.reader().execute("SELECT time FROM store").fetchone() == (2,)
+    for database in both:
+        await database.close()
+    assert [name for name in os.listdir(tmp_path) if name.startswith("link")] == ["link.db"]  # noqa: PTH208 (short)
+    assert not [one async for one in SqliteSetup(link, 0).findings() if one.mark == FAIL]
+
+
+async def test_what_a_link_led_to_is_missed_by_each_of_its_names(file: Path, tmp_path: Path) -> None:
+    link, state = tmp_path / "link.db", tmp_path / "state"
+    link.symlink_to(file)
+    await written(link, state)
+    for path in file.parent.iterdir():
+        path.unlink()
+    with pytest.raises(LostFileError, match="is gone"):
+        Database(link, state)
+
+
+def test_links_in_a_circle_are_said_so(tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(link)
+    with pytest.raises(SettingsError, match="a circle"):
+        real(link)

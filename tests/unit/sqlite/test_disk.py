@@ -9,7 +9,7 @@ import pytest
 
 from shared.model.errors import StorageFullError
 from shared.sqlite.database import connect_to
-from shared.sqlite.reserve import GROWTH, LOG_GROWTH, Reserve
+from shared.sqlite.disk import GROWTH, LOG_GROWTH, Reserve
 
 MIB = 2**20
 
