@@ -12,9 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.raise_shards import CounterGrower
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import Growth
+from flusher.shards import CounterGrower, Growth, ShardBook
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Total
@@ -117,11 +115,11 @@ class Scene:
         while True:
             adds = await book.adds(sums)
             at = self._now()
-            growth.tries(adds)
+            growth.tries()
             try:
                 time = await store.apply(Commit((Receipt(key, LATER),), adds))
             except ContendedError:
-                growth.contended(adds, self._now() - at, self.clock.monotonic())
+                growth.contended(adds, self.clock.monotonic())
                 self.seen.aborted += self.settles <= at
                 await backoff.wait()
             except AlreadyAppliedError:

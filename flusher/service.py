@@ -13,9 +13,7 @@ from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import Runner
 from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
-from flusher.shards.cool_down import CounterCooler
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import Growth
+from flusher.shards import CounterCooler, Growth, ShardBook
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of

@@ -13,9 +13,7 @@ from countersink_server.planning.costs import Operations
 from countersink_server.planning.pacing import distinct, drafts, publishes
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.plan import MOST_IN_COMMIT
-from flusher.shards.shard_choice import FRESH, MOST_COUNTERS
-from flusher.shards.shards_needed import ENOUGH
-from flusher.shards.write_rate import WRITES_FOR_A_READ
+from flusher.shards import ENOUGH, FRESH, MOST_REMEMBERED, WRITES_FOR_A_READ
 from ingest.publishing.overlay_cleanup import INTERVAL, MOST
 
 LEAST: Final = 2
@@ -134,7 +132,7 @@ class TrafficPlan:
 
     def _reads(self) -> float:
         each = self.flushers * self.traffic.counters
-        fresh = FRESH if self.traffic.counters <= MOST_COUNTERS else 0.0
+        fresh = FRESH if self.traffic.counters <= MOST_REMEMBERED else 0.0
         configs = each / (fresh + each / self.shard_writes)
         background = self.flushers * (1 / SWEEP_INTERVAL + 1 / REMOVAL_INTERVAL)
         return configs + background + self.shard_writes / WRITES_FOR_A_READ + (0 if self.in_redis else self._settling())

@@ -18,12 +18,12 @@ async def apply(commit: Commit, envelopes: Sequence[Envelope], parts: FlushParts
         if growth is None:
             return await store.apply(commit)
         begun = clock.monotonic()
-        growth.tries(commit.adds)
+        growth.tries()
         try:
             time = await store.apply(commit)
         except ContendedError:
             ended = clock.monotonic()
-            growth.contended(commit.adds, ended - begun, ended)
+            growth.contended(commit.adds, ended)
             raise
         ended = clock.monotonic()
         growth.wrote(commit.adds, ended - begun, ended)

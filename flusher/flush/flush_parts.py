@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import Growth
+from flusher.shards import Growth, ShardBook
 from shared.model.buckets import Rules
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay

@@ -16,8 +16,7 @@ from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.newer_versions import NewerMessages
 from flusher.flush.when_to_flush import FlushPolicy
 from flusher.flush.window import Window
-from flusher.shards.cool_down import CounterCooler
-from flusher.shards.raise_shards import CounterGrower
+from flusher.shards import CounterCooler, CounterGrower
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery

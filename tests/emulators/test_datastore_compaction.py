@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from countersink_server.commands.audit import AGREES, UNKNOWN, judge, look
-from flusher.shards.shard_choice import ShardBook
+from flusher.shards import ShardBook
 from shared.counters.compaction import Compactor
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.keys import name_of

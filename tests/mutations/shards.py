@@ -3,14 +3,14 @@
 from math import inf
 from typing import Any
 
-from flusher.shards.write_rate import BUCKET
+from flusher.shards import PERIOD
 from tests.mutations.mutation import LOOPS, calling, mutation, returning
 from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
 
 
 @mutation(
     "a stale shard number: readers are told of fewer shards than are written",
-    "flusher.shards.shard_choice.ShardBook._add",
+    "flusher.shards.ShardBook._add",
     *FLUSHER,
     "tests/unit/shards/test_raise_shards.py",
     LOOPS,
@@ -38,15 +38,15 @@ def _(moved: Any) -> Any:
     return mutant
 
 
-mutation("what a flusher wrote itself is taken for others'", "flusher.shards.write_rate.CounterWrites.saw", GROWTH)(
+mutation("what a flusher wrote itself is taken for others'", "flusher.shards.CounterWrites.saw", GROWTH)(
     calling(SLACK=-inf)
 )
 
 
-@mutation("a burst is taken for a rate", "flusher.shards.write_rate.CounterWrites.own", GROWTH)
+@mutation("a burst is taken for a rate", "flusher.shards.CounterWrites.own", GROWTH)
 def _(_: Any) -> Any:
     def mutant(self: Any, now: float) -> float:
         counts = self.writes.whole(now)
-        return float(sum(counts) / len(counts) / BUCKET)
+        return float(sum(counts) / len(counts) / PERIOD)
 
     return mutant

@@ -9,8 +9,7 @@ from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.when_to_flush import FlushPolicy
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import Growth
+from flusher.shards import Growth, ShardBook
 from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised

@@ -11,7 +11,7 @@ from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
 from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.when_to_flush import FlushPolicy
-from flusher.shards.shards_needed import Growth
+from flusher.shards import Growth
 from ingest.publishing.linger import Pace
 from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing

@@ -11,9 +11,7 @@ from countersink_server.planning import measured
 from countersink_server.planning.costs import Operations, Prices, of_original
 from countersink_server.planning.traffic_plan import LEAST, Traffic, TrafficPlan, planned
 from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTERVAL
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import MOST_LOOKED_AT
-from flusher.shards.write_rate import WRITES_FOR_A_READ
+from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ, ShardBook
 from tests.meta.checkout import ROOT
 from tests.unit.planning.random_traffic import simulated
 from tests.world.manual_clock import ManualClock

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from flusher.shards.shard_choice import ShardBook
+from flusher.shards import ShardBook
 from shared.model.errors import ShardFullError
 from shared.model.times import NEVER
 from shared.model.words import SHARD_FULL, Commit, Receipt

@@ -3,10 +3,7 @@
 import pytest
 
 from flusher.service import make_flusher, make_tools
-from flusher.shards.cool_down import CounterCooler
-from flusher.shards.raise_shards import CounterGrower
-from flusher.shards.shard_choice import ShardBook
-from flusher.shards.shards_needed import Growth, ShardRaise
+from flusher.shards import CounterCooler, CounterGrower, Growth, ShardBook, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
 from shared.model.errors import ContendedError, ShrunkError
@@ -38,6 +35,7 @@ class Bench:
         """Once a second, and others so many times."""
         for _ in range(seconds):
             adds = await self.book.adds({"a": 1})
+            self.growth.tries()
             await self.store.apply(commit(*adds))
             self.growth.wrote(adds, 0.01, self.clock.monotonic())
             for number in range(others):
@@ -135,7 +133,7 @@ async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
 
 
 async def test_no_more_than_so_many_are_remembered_as_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flusher.shards.cool_down.MOST", 3)
+    monkeypatch.setattr("flusher.shards.MOST_REMEMBERED", 3)
     bench = Bench()
     for number in range(10):
         await spread(bench.store, 1, 2, counter=f"warm-{number}")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flusher.shards.shards_needed import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
-from flusher.shards.write_rate import BUCKET, LOOKS, MOST_FACTOR, Buckets, CollisionShare
+from flusher.shards import CONTENTION, KEPT, LOOKS, MOST_WATCHED, PERIOD, RATE, SPARE, Growth, Periods
 from shared.model.words import ShardAdd
 from tests.unit.shards.writers import Fleet, slow_and_alone
 
@@ -95,7 +94,7 @@ def grow_alone(growth: Growth, interval: float, *, begin: float = 0.0, shards: i
 def look(growth: Growth, begin: float, ages: float) -> None:
     """Others have always written just now, or not."""
     for number in range(4 * LOOKS):
-        at = begin + number * BUCKET / 2
+        at = begin + number * PERIOD / 2
         asked = growth.looks(at)
         growth.saw(asked, dict.fromkeys(asked, ages), at, at)
         growth.wrote([ShardAdd(name, 0, 1, 4, 4) for name in ("a", "b")], 0.01, at)
@@ -108,11 +107,11 @@ def test_constant_contention_raises_more_than_the_rate_alone() -> None:
     look(growth, 0.0, 1.0)
     assert growth.due(100) == []
     for number in range(30):
-        growth.contended([ShardAdd("a", 0, 1, 4, 4)], 0.1, 100 + number)
+        growth.contended([ShardAdd("a", 0, 1, 4, 4)], 100 + number)
         assert growth.due(100 + number) == [] or number >= 20
     ((name, before, after, why, _, others),) = growth.due(130)
     assert (name, before, why) == ("a", 4, CONTENTION)
-    assert 8 <= after <= others * MOST_FACTOR
+    assert 8 <= after <= SPARE * others
     growth.raised("a", after)
     assert growth.due(130) == []
 
@@ -125,23 +124,8 @@ def test_now_and_then_a_commit_meets_others_where_nothing_is_wrong() -> None:
     for number in range(400):
         growth.wrote(add, 0.01, 100 + number / 10)
         if number % 20 == 0:
-            growth.contended(add, 0.1, 100 + number / 10)
+            growth.contended(add, 100 + number / 10)
         assert [one for one in growth.due(100 + number / 10) if one.why == CONTENTION] == []
-
-
-def test_what_was_lost_by_waiting_is_told_from_the_rest() -> None:
-    waited = CollisionShare()
-    assert waited.factor(100) == 1
-    waited.begin(102)
-    waited.begin(105)
-    assert waited.factor(107) == pytest.approx(20 / 15)
-    waited.end(112)
-    waited.end(113)
-    assert waited.factor(112) == pytest.approx(2)
-    assert waited.factor(127) == pytest.approx(20 / 15)
-    assert waited.factor(133) == 1
-    waited.begin(140)
-    assert waited.factor(170) == MOST_FACTOR
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -165,11 +149,11 @@ def test_of_those_in_a_contended_commit_the_most_written_is_blamed() -> None:
         asked = growth.looks(at)
         growth.saw(asked, {one: 1.0 for one in asked if one[0] != "alone"}, at, at)
     for number in range(30):
-        growth.contended(both, 0.1, 100 + number)
+        growth.contended(both, 100 + number)
     assert [one.counter for one in growth.due(130)] == ["hot"]
     growth.raised("hot", 16)
     for number in range(30):
-        growth.contended(both, 0.1, 130 + number)
+        growth.contended(both, 130 + number)
         growth.wrote(both, 0.01, 130 + number)
     assert [one.counter for one in growth.due(160)] == ["warm"]
 
@@ -180,7 +164,7 @@ def test_a_write_of_ours_that_is_not_known_to_be_done_is_nobody_elses(before: fl
     growth = Growth(1.0, 100)
     add = [ShardAdd("a", 0, 1, 1, 1)]
     for number in range(100):
-        growth.tries(add)
+        growth.tries()
         at = number + 1 - before
         if asked := growth.looks(at):
             growth.saw(asked, dict.fromkeys(asked, 0.01), at, at)
@@ -196,7 +180,7 @@ def test_a_flusher_alone_on_a_slow_store_does_not_see_itself_as_others(latency: 
 
 def test_what_is_not_written_any_more_is_forgotten_and_makes_room() -> None:
     growth = Growth(1.0, 100)
-    growth.wrote([ShardAdd(f"c{number}", 0, 1, 1, 1) for number in range(MOST_COUNTERS)], 0.1, 0)
+    growth.wrote([ShardAdd(f"c{number}", 0, 1, 1, 1) for number in range(MOST_WATCHED)], 0.1, 0)
     growth.wrote([ShardAdd("late", 0, 1, 9, 9)], 0.1, 1)
     assert growth.most() == 1
     growth.looks(60)
@@ -209,15 +193,15 @@ def test_what_is_not_written_any_more_is_forgotten_and_makes_room() -> None:
 
 
 @given(st.lists(st.floats(0, 200), max_size=80), st.floats(0, 250))
-def test_buckets_count_what_is_not_too_old(times: list[float], end: float) -> None:
-    buckets = Buckets()
+def test_periods_count_what_is_not_too_old(times: list[float], end: float) -> None:
+    periods = Periods()
     for time in sorted(times):
-        buckets.add(time)
+        periods.add_at(time)
     now = max([*times, end])
-    first = int(now / BUCKET) - 4
-    assert buckets.all(now) == sum(int(time / BUCKET) >= first for time in times)
-    assert buckets.whole(now) == [
-        sum(int(time / BUCKET) == int(now / BUCKET) - back for time in times) for back in range(1, 5)
+    first = int(now / PERIOD) - 4
+    assert periods.all(now) == sum(int(time / PERIOD) >= first for time in times)
+    assert periods.whole(now) == [
+        sum(int(time / PERIOD) == int(now / PERIOD) - back for time in times) for back in range(1, 5)
     ]
 
 

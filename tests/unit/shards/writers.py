@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.shards_needed import Growth, ShardRaise
+from flusher.shards import Growth, ShardRaise
 from shared.model.words import ShardAdd
 
 BOOK = 60.0
@@ -105,7 +105,7 @@ def slow_and_alone(seed: int, latency: float, seconds: float) -> Sequence[ShardR
 
     def flush(begun: float) -> None:
         took = latency * chance.uniform(0.7, 1.3)
-        growth.tries(add)
+        growth.tries()
 
         def applied(now: float) -> None:
             nonlocal written
