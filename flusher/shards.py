@@ -162,7 +162,7 @@ class CounterWrites:
     def saw(self, shard: int, age: float | None, asked: float) -> None:
         """The shard was written `age` seconds before `asked`, by anybody; None: never."""
         since = asked - self._mine.get(shard, self._begun)
-        if since <= 0:
+        if since <= 0 or not self._then:  # it was asked before our last write, or before the number of shards changed
             return
         if age is not None and age < since - SLACK:
             self._events += 1

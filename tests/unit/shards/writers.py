@@ -65,6 +65,7 @@ class Fleet:
         shard, took = self._random.randrange(known), self.took(self.shards)
         self._written[shard] = now
         self.writes += 1
+        self._growths[writer].tries()
         self._growths[writer].wrote([ShardAdd("a", shard, 1, known, known)], took, now + TOOK)
         if self.irregular:
             return self._random.expovariate(1 / self.interval)
