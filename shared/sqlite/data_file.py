@@ -341,7 +341,7 @@ def narrow(path: Path) -> None:
             _renew(file)
         changed += narrowed
     if changed:
-        _log.warning("other users had access to the data, and have none now: %s", ", ".join(changed))
+        _log.warning("other users had access to the data; the modes are narrower now: %s", ", ".join(changed))
 
 
 def _is_ours(folder: Path, name: str) -> bool:
