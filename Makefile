@@ -120,5 +120,5 @@ $(BIN)/kubectl: $(VENV)/.installed-dev tests/deploy/kubectl.txt
 
 $(VENV)/.installed-%: $(VENV)/.installed requirements/%.txt
 	@echo 'installing the packages of requirements/$*.txt'
-	@$(PIP) install --require-hashes --requirement requirements/$*.txt
+	@$(PIP) install $(if $(filter dev,$*),--no-compile) --require-hashes --requirement requirements/$*.txt
 	@touch $@

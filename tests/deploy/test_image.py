@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -62,12 +63,18 @@ def wheels(folder: Path) -> Path:
 
 
 @pytest.fixture
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def folder() -> Iterator[Path]:
+    """Not one of pytest's: the user of the image has to get there, and each other run of pytest forbids that anew."""
+    with tempfile.TemporaryDirectory(prefix="countersink-image-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def image(folder: Path) -> Iterator[Image]:
     """Built by buildah on a base of Debian's packages. No registry of images is needed."""
     if os.geteuid() != 0:
         missing("only root can mount an image")
     tools = {name: program(name) for name in ("buildah", "mmdebstrap", "bwrap", "setpriv")}
-    folder = tmp_path_factory.mktemp("image")
     buildah = (tools["buildah"], "--storage-driver", "vfs", "--root", folder / "store", "--runroot", folder / "run")
     chroot = {"BUILDAH_ISOLATION": "chroot"}
     packages = "--include=python3,python3-venv,ca-certificates"
@@ -215,13 +222,13 @@ def neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
 
 
 @pytest.mark.timeout(MOST_SECONDS * 2)
-def test_the_image_is_built_and_runs(image: Image, tmp_path: Path) -> None:
+def test_the_image_is_built_and_runs(image: Image, folder: Path) -> None:
     """One test, since each worker that has one of them would build an image."""
     the_image_says_how_it_runs(image.config)
     neither_pip_nor_what_builds_is_in_the_image(image)
     for number, check in enumerate(
         (it_counts_without_rights_on_a_read_only_root, it_runs_by_the_manifests_with_sqlite)
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        check(image, folder)
+        own = folder / str(number)
+        own.mkdir()
+        check(image, own)

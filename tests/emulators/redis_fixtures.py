@@ -27,7 +27,7 @@ from tests.needs import program
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
 
-LONGEST_START: Final = 10.0
+LONGEST_START: Final = 60.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
 """Seconds, in tests."""
 # The shell ends Redis when its own standard input ends, so when the test run is gone.
