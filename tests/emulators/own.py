@@ -18,7 +18,7 @@ from tests.needs import program
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 60.0
-"""Seconds that one has after SIGTERM: the older Datastore emulator writes all to disk then, and may be busy."""
+"""Seconds that one has after SIGTERM."""
 
 
 class OwnEmulator:

@@ -104,8 +104,8 @@ class Ndb:
 
 
 class Ndb2013(Ndb):
-    """An id of 0 is none, so that what it meant for shard 0 goes to a new one each time. It is chosen here: ids of the
-    older emulator's own may be those of other shards.
+    """An id of 0 is none, so that what it meant for shard 0 goes to a new one each time. It is chosen here: an
+    emulator's own may be that of another shard.
     """
 
     def increment(self, name: str) -> None:

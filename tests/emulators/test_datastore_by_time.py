@@ -1,4 +1,4 @@
-"""Counts by time in Datastore: names, two processes, and what was there before; on both emulators."""
+"""Counts by time in Datastore: names, two processes, and what was there before."""
 
 import asyncio
 from dataclasses import replace

@@ -35,7 +35,7 @@ async def lose_the_answer(
                 return waiting
             await asyncio.sleep(0.02)
         client._stubs["Commit"] = send
-        wire.cut()  # the older emulator may refuse it for contention with our looks, and then that was lost
+        wire.cut()  # it was refused for contention with our looks, and that was lost
         await asyncio.wait([waiting])
     pytest.fail("it was never applied")
 

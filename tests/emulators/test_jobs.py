@@ -135,7 +135,7 @@ class KilledNowAndThen:
 
 
 class TestDatastoreJobs(JobsContract):
-    """And what is so on both emulators."""
+    """And what is so in Datastore."""
 
     @pytest.fixture
     async def jobs(self, datastore: Datastore) -> DatastoreJobs:

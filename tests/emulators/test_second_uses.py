@@ -1,4 +1,4 @@
-"""Whoever waits learns whether it used an id or a key again, in any process and after a restart, on both emulators."""
+"""Whoever waits learns whether it used an id or a key again, in any process and after a restart."""
 
 import asyncio
 
