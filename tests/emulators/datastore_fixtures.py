@@ -27,7 +27,10 @@ PROJECT = "countersink-test"
 LONGEST_START = 60.0
 TRIES = 3
 FIRESTORE = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
-OLDER = ("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}")
+OLDER = (
+    *("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}"),
+    "--use-firestore-in-datastore-mode",  # or queries may miss what was just written
+)
 
 
 @contextmanager

@@ -117,6 +117,17 @@ async def killed(work: Any, seconds: float) -> None:
     assert task.cancelled() or changed(task.result()) is not None
 
 
+async def test_kinds_that_the_server_lists_are_counters(datastore: Datastore, older_host: str) -> None:
+    """Google's servers list kinds. Of the emulators only the older one does, and it may be imported from."""
+    old = Database(older_host, f"old-{uuid4().hex}")
+    counting = Counting(APPLICATIONS["java"](old), NAMES)
+    await asyncio.to_thread(counting.count, 12)
+    async with source_in(old, older_host, "java") as source:
+        before = await asyncio.to_thread(counting.totals)
+        assert changed(await imported(source, await datastore.store())) == before
+    old.close()
+
+
 async def test_who_lists_no_kinds_says_what_to_do(datastore: Datastore) -> None:
     old = Database(datastore.host, f"old-{uuid4().hex}")
     async with source_in(old, datastore.host, "java") as source:
