@@ -24,6 +24,6 @@ if __name__ == "__main__":
     with ExitStack() as patched:
         patched.enter_context(patch("countersink_server.process.run.Ingest", partial(Ingest, short=False)))
         if arguments[:1] == ["--plain"]:
-            patched.enter_context(patch("ingest.routes.increments.Answer", _plain))
+            patched.enter_context(patch("ingest.server.router.Answer", _plain))
             arguments = arguments[1:]
         main(arguments)

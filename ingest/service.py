@@ -10,6 +10,19 @@ from aiohttp import web
 
 from ingest.access.doors import Doors, is_local
 from ingest.access.pictures import Pictures
+from ingest.api import openapi
+from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, render
+from ingest.api.dead_letters import DeadLetterRoutes
+from ingest.api.events import EventRoutes
+from ingest.api.fleet import FleetRoute
+from ingest.api.increments import IncrementRoutes
+from ingest.api.jobs import JobRoutes
+from ingest.api.pages import ServiceRoutes
+from ingest.api.pictures import PictureRoutes
+from ingest.api.receipts import AppliedWaits, ReceiptRoutes, Tracking
+from ingest.api.series import SeriesRoutes
+from ingest.api.totals import Totals
+from ingest.api.watch import Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fair_lock import FairLock
 from ingest.publishing.linger import Pace
@@ -17,20 +30,6 @@ from ingest.publishing.new_names import NewNames
 from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
-from ingest.routes.counters import READS, ReadRoutes, render
-from ingest.routes.dead_letters import DeadLetterRoutes
-from ingest.routes.events import EventRoutes
-from ingest.routes.fleet import FleetRoute
-from ingest.routes.increments import IncrementRoutes
-from ingest.routes.jobs import JobRoutes
-from ingest.routes.pictures import PictureRoutes
-from ingest.routes.receipt_status import AppliedWaits, Tracking
-from ingest.routes.series import SeriesRoutes
-from ingest.routes.set_counter import SetRoutes
-from ingest.routes.shards import ShardRoutes
-from ingest.routes.totals import Totals
-from ingest.routes.watch import WatchRoutes
-from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
 from ingest.server.request_log import LOG
 from ingest.server.request_spans import traced
@@ -118,27 +117,28 @@ class Ingest:
         limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
-        reads = ReadRoutes(self.reader, tracking, store, overlay, turns)
+        reads = ReadRoutes(self.reader, store, overlay, turns)
         fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
-        self.routes = Routes(
+        setter = Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards)
+        pictures = Pictures(settings.pixels, settings.badges)
+        self.chapters = (
             writes,
-            EventRoutes(writes, self.publishing, bodies, new_names),
             reads,
-            shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
-            sets=SetRoutes(
-                Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
-            ),
-            series=SeriesRoutes(series, turns),
-            fleet=FleetRoute(looks),
-            jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
-            letters=DeadLetterRoutes(letters, bodies),
-            watch=WatchRoutes(self.watches, clock, turns),
-            pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
-            ready=self._ready,
-            version=version,
+            EventRoutes(writes, self.publishing, bodies, new_names),
+            SetRoutes(setter, new_names),
+            ShardRoutes(store, compactor, settings.max_shards, new_names),
+            SeriesRoutes(series, turns),
+            WatchRoutes(self.watches, clock, turns),
+            ReceiptRoutes(tracking, turns),
+            PictureRoutes(pictures, writes, self.publishing, self.reader),
+            JobRoutes(jobs, starter, settings.max_shards),
+            DeadLetterRoutes(letters),
+            FleetRoute(looks),
+            ServiceRoutes(self._ready, version, openapi.document(version)),
         )
+        self.routes = Routes(bodies, self.chapters)
 
     async def _ready(self) -> None:
         self._overlay.check()

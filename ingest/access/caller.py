@@ -9,7 +9,7 @@ from aiohttp import web
 from ingest.access.keys import Key
 from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, event_id, owned, signed
 from ingest.access.rates import Bucket, NewQuota, Public
-from ingest.access.rules import READ
+from ingest.access.scopes import READ
 from ingest.http.problems import Problem
 from ingest.parsing.json_object import BodyError
 from shared.model.words import ALL_DELTAS, Deltas, Increment

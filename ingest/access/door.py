@@ -17,8 +17,9 @@ from ingest.access.credentials import Credentials
 from ingest.access.keyring import KeyRing
 from ingest.access.keys import PUBLISHABLE_KEY, Key
 from ingest.access.origins import is_address, is_loopback
-from ingest.access.pictures import NONE_SHOWN, Pictures
+from ingest.access.pictures import COUNTERS, NONE_SHOWN, Pictures
 from ingest.access.proxies import client_of, trusts
+from ingest.access.scopes import TO_COUNT
 from ingest.access.tenants import tenant_of
 from ingest.http.cors import PREFLIGHT
 from ingest.http.problems import Problem
@@ -96,7 +97,7 @@ class Door:
             _refuse(f"the key {key.id} has expired")
         needs = rules.needs(method, path)
         _check_key(key, needs, method, path, said)
-        if needs is rules.TO_COUNT and (caller.bucket is not None or caller.public is not None):
+        if needs is TO_COUNT and (caller.bucket is not None or caller.public is not None):
             caller.check_rate()
         return caller
 
@@ -126,7 +127,7 @@ class Door:
         if method in _READS and (
             (path == rules.SCRIPT and self._origins)  # a browser does not say which page loads the script
             or self._pictures.show(path)
-            or (said.navigates and rules.needs(method, path) is not rules.TO_COUNT)
+            or (said.navigates and rules.needs(method, path) is not TO_COUNT)
         ):
             return
         if self.shares_with(path, said) and (method == "POST" or self._is_preflight(method, path, said)):
@@ -206,12 +207,12 @@ def _check_key(key: Key, needs: frozenset[str], method: str, path: str, said: Cr
     """Raise a 403 if the key may not do this."""
     # A browser does not say which page shows a pixel, the one thing that counts and is read.
     unknown_page = method in _READS and not said.origin
-    if key.publishable and (needs is not rules.TO_COUNT or not (unknown_page or said.origin in key.origins)):
+    if key.publishable and (needs is not TO_COUNT or not (unknown_page or said.origin in key.origins)):
         raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
     if needs.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
-    if key.prefixes and path.startswith(rules.COUNTERS):
-        name = path[len(rules.COUNTERS) :].partition("/")[0]
+    if key.prefixes and path.startswith(COUNTERS):
+        name = path[len(COUNTERS) :].partition("/")[0]
         check_name(key, unquote(name) if "%" in name else name)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ingest.access.rules import SCOPES, WRITE
+from ingest.access.scopes import SCOPES, WRITE
 from ingest.parsing.json_object import Flaw, ObjectShape, flaw_of_flag, or_null
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError

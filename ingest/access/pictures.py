@@ -3,7 +3,9 @@
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from ingest.access.rules import BADGES, COUNTERS, PIXEL
+COUNTERS: Final = "/v1/counters/"
+PIXEL: Final = "/pixel.gif"
+BADGES: Final = ("/badge.svg", "/badge.json")
 
 
 class Pictures(NamedTuple):

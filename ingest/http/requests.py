@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import HttpVersion11, web
+from multidict import CIMultiDictProxy
 
 from ingest.http.problems import Problem
 from shared.model.jobs import flaw_of_prefix
@@ -132,11 +133,11 @@ def page_token_of(query: Query) -> str:
     return name
 
 
-def limit_of(query: Query, default: int, most: int) -> int:
-    """The number of items that a page may have."""
+def limit_of(query: Query, most: int) -> int | None:
+    """The number of items that a page may have, if the request says it."""
     text = query.one("limit")
     if text is None:
-        return default
+        return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):  # noqa: PLR2004 (more digits are too many for any limit)
         raise Problem(422, f"'limit' must be a whole number from 1 to {most}", field="limit")
     return int(text)
@@ -161,11 +162,11 @@ def unescape(segment: str, field: str) -> str:
         raise Problem(400, f"the {field} in the path is not valid percent-encoded UTF-8", field=field) from None
 
 
-def idempotency_key_of(request: web.BaseRequest) -> str | None:
-    key = request.headers.get("Idempotency-Key")
+def idempotency_key_of(headers: CIMultiDictProxy[str]) -> str | None:
+    key = headers.get("Idempotency-Key")
     if key is not None:
         flaw = flaw_of_id(key)
-        if len(request.headers.getall("Idempotency-Key")) > 1:
+        if len(headers.getall("Idempotency-Key")) > 1:
             flaw = "was sent more than once: send one"
         if flaw:
             raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")

@@ -71,15 +71,6 @@ def written(status: int, body: bytes) -> bytes:
     return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (_HEADS[status], len(body) + 1, date.now(), body)
 
 
-def cached(request: web.BaseRequest, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> web.Response:
-    """An answer that may be kept for so many seconds; 304 without a body if the client has the one with this tag."""
-    headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
-    known = request.headers.get("If-None-Match", "")
-    if known.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in known.split(",")]:
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=body, headers=headers)
-
-
 class _Date:
     """The value of the header Date, formatted once a second."""
 

@@ -17,6 +17,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from ingest.access.caller import Caller
 from ingest.access.credentials import Credentials, credentials_in
+from ingest.api.counters import ReadRoutes
+from ingest.api.increments import ACCEPTED, add, answer_of
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import name_of
 from ingest.http.responses import written
@@ -25,8 +27,6 @@ from ingest.parsing.json_object import BodyError
 from ingest.publishing.batch import Draft
 from ingest.publishing.new_names import NewNames
 from ingest.publishing.publishing import Publishing
-from ingest.routes.counters import ReadRoutes
-from ingest.routes.increments import ACCEPTED, add, answer_of
 from ingest.server.request_times import GET, POST, answered
 from shared.model.words import flaw_of_id
 from shared.runtime import metrics

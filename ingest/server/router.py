@@ -1,39 +1,35 @@
-"""Owns which handler answers which request. Errors of handlers become problem documents."""
+"""The router: from a request of aiohttp to the handler that the table of routes names, and from its reply to an answer.
+Errors become problem documents.
+"""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-import orjson
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from msgspec import Struct
 
-from ingest import openapi
+from ingest.access import rules
 from ingest.access.caller import CALLER
-from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, SCRIPT, TO_ADMINISTER, needs
-from ingest.http.fair_lock import FairLock
+from ingest.access.pictures import COUNTERS
+from ingest.api.call import Call, Reply, encode
+from ingest.api.fields import Body, read_body, read_parameters
+from ingest.api.routes import ADMIN, ROUTES, split
+from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
-from ingest.http.responses import JSON, SECURE, line
-from ingest.routes.console import console
-from ingest.routes.counters import ReadRoutes
-from ingest.routes.dead_letters import DeadLetterRoutes
-from ingest.routes.events import EventRoutes
-from ingest.routes.fleet import FleetRoute
-from ingest.routes.increments import IncrementRoutes
-from ingest.routes.jobs import JobRoutes
-from ingest.routes.pictures import PictureRoutes
-from ingest.routes.script import ScriptRoute
-from ingest.routes.series import SeriesRoutes
-from ingest.routes.set_counter import SetRoutes
-from ingest.routes.shards import ShardRoutes
-from ingest.routes.watch import WatchRoutes
-from shared.counters.setter import DELETE, RESET, SET
-from shared.runtime import metrics
+from ingest.http.responses import Answer, line
 
-Answer = Awaitable[web.StreamResponse]
-Handler = Callable[[web.BaseRequest, Query], Answer]
-Ready = Callable[[], Awaitable[None]]
-"""Raises the error that an increment would be answered with now."""
+_LIST: Final = "/openapi.json lists all paths"
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE")
+
+
+class _Handled(NamedTuple):
+    """What answers a route, and the structs that it gets."""
+
+    handler: Callable[..., Any]
+    asks: type[Struct] | None
+    body: type[Body] | None
 
 
 class Routes:
@@ -41,155 +37,66 @@ class Routes:
     expressions, takes longer than the answer.
     """
 
-    def __init__(
-        self,
-        writes: IncrementRoutes,
-        events: EventRoutes,
-        reads: ReadRoutes,
-        *,
-        shards: ShardRoutes,
-        sets: SetRoutes,
-        jobs: JobRoutes,
-        letters: DeadLetterRoutes,
-        watch: WatchRoutes,
-        pictures: PictureRoutes,
-        series: SeriesRoutes,
-        fleet: FleetRoute,
-        ready: Ready,
-        version: str,
-    ) -> None:
-        self._scrapes = FairLock()
-        self._writes = writes
-        self._reads = reads
-        self._shards = shards
-        self._sets = sets
-        self._jobs = jobs
-        self._watch = watch
-        self._pictures = pictures
-        self._series = series
-        self._ready = ready
-        self._fixed: dict[str, dict[str, Handler]] = {
-            "/v1/increments": {"POST": writes.many},
-            "/v1/events": {"POST": events.post},
-            "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
-            "/v1/dead-letters": {"GET": letters.page},
-            "/v1/dead-letters/replay": {"POST": letters.replay},
-            "/v1/dead-letters/drop": {"POST": letters.drop},
-            "/v1/counters": {"GET": reads.several},
-            "/v1/watch": {"GET": watch.several},
-            "/v1/fleet": {"GET": fleet.get},
-            SCRIPT: {"GET": ScriptRoute().get},
-            "/healthz": {"GET": _says(b'{"status":"alive"}')},
-            "/readyz": {"GET": self._readyz},
-            "/metrics": {"GET": self._metrics},
-            "/version": {"GET": _says(orjson.dumps({"version": version}))},
-            "/openapi.json": {"GET": _says(openapi.document(version))},
-        }
-        self._files = console()
+    def __init__(self, bodies: Bodies, chapters: Iterable[object]) -> None:
+        """`chapters`: the objects whose methods are the handlers in the table."""
+        self._bodies = bodies
+        self._paths: dict[str, dict[str, _Handled]] = {}
+        bound = {of: getattr(chapter, name) for chapter in chapters for name, of in vars(type(chapter)).items()}
+        for route in sorted(ROUTES, key=lambda route: _METHODS.index(route.method)):
+            handler = bound.get(route.handler, route.handler)
+            self._paths.setdefault(route.path, {})[route.method] = _Handled(handler, route.asks(), route.body())
 
     async def public(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of a listener that does not serve administrators."""
-        path, _ = target_of(request)
-        if _is_for_admins(request.method, path):
+        route = rules.find(request.method, target_of(request)[0])
+        if route is not None and route.where == ADMIN:
             return _elsewhere().response()
         return await self(request)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return await self._dispatch(request)
+            return await self._answer(request)
         except Exception as error:
             return problem_of(error).response()
 
-    def _dispatch(self, request: web.BaseRequest) -> Answer:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path, text = target_of(request)
-        method = request.method
-        if method == "HEAD":
-            method = "GET"
-        query = Query(text)
-        if request[CALLER].in_query:
+        query, caller = Query(text), request[CALLER]
+        if caller.in_query:
             query.all("key")
-        if path.startswith(COUNTERS):
-            return self._counter(request, method, path[len(COUNTERS) :], query)
-        if path.startswith(RECEIPTS):
-            _allow(method, "GET")
-            return self._reads.receipt(request, path[len(RECEIPTS) :], query)
-        if path.startswith(JOBS):
-            return self._job(request, method, path[len(JOBS) :], query)
-        handlers = self._fixed.get(path)
-        if handlers is None and path in self._files:
-            handlers = {"GET": self._files[path]}
-        if handlers is None:
-            raise _elsewhere()
-        _allow(method, *handlers)
-        return handlers[method](request, query)
-
-    def _counter(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
-        segment, slash, part = rest.partition("/")
-        name = name_of(segment)
-        if not slash:
-            _allow(method, "GET", "POST", "PUT", "DELETE")
-            if method == "POST":
-                return self._writes.one(request, name, query)
-            if method == "GET":
-                return self._reads.one(name, query)
-            return self._sets.change(request, name, query, SET if method == "PUT" else DELETE)
-        if part == "reset":
-            _allow(method, "POST")
-            return self._sets.change(request, name, query, RESET)
-        if part == "shards":
-            _allow(method, "PUT")
-            return self._shards.put(request, name, query)
-        if part == "watch":
-            _allow(method, "GET")
-            return self._watch.one(request, name, query)
-        if part == "pixel.gif":
-            _allow(method, "GET")
-            return self._pictures.pixel(request, name, query)
-        if part in {"badge.svg", "badge.json"}:
-            _allow(method, "GET")
-            return self._pictures.badge(request, name, query, drawn=part == "badge.svg")
-        if part == "series":
-            _allow(method, "GET")
-            return self._series.get(request, name, query)
-        raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
-
-    def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
-        if "/" in rest:
-            _allow(method, "GET")
+        template, parameter = split(path)
+        given: list[Any] = []
+        if parameter is not None:
+            given.append(name_of(parameter) if path.startswith(COUNTERS) else parameter)
+        methods = self._paths.get(template)
+        if methods is None:
+            raise _elsewhere("write a '/' in a counter's name as %2F" if path.startswith(COUNTERS) else _LIST)
+        found = methods.get("GET" if request.method == "HEAD" else request.method)
+        if found is None:
+            allowed = ", ".join(methods)
+            raise Problem(405, f"this path takes {allowed}", headers={"Allow": allowed.replace("GET", "GET, HEAD")})
+        handler, asks, body = found
+        call = Call(request, caller, self._bodies)
+        if asks is None:
+            query.done()
         else:
-            _allow(method, "GET", "DELETE")
-        return self._jobs.get(request, rest, query) if method == "GET" else self._jobs.stop(request, rest, query)
-
-    async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
-        await self._ready()
-        return web.Response(body=b'{"status":"ready"}\n', headers=JSON)
-
-    async def _metrics(self, request: web.BaseRequest, _: Query) -> web.Response:
-        async with self._scrapes.of(request[CALLER].tenant):
-            body = generate_latest(metrics.REGISTRY)
-            await asyncio.sleep(0)  # others want a turn of the event loop
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
+            given.append(read_parameters(asks, query, request.headers))
+        if body is not None:
+            given.append(await call.read_one(partial(read_body, body)))
+        return _answer_of(await handler(call, *given))
 
 
-def _elsewhere() -> Problem:
-    return Problem(404, "there is no such path; /openapi.json lists all paths")
+def _answer_of(reply: Any) -> web.StreamResponse:
+    """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, or a stream."""
+    if isinstance(reply, web.StreamResponse):
+        return reply
+    body, status, headers = reply if isinstance(reply, Reply) else (reply, 200, None)
+    if headers is None:
+        return Answer(body if isinstance(body, bytes) else encode(body), status)
+    return web.Response(
+        status=status, body=(body or None) if isinstance(body, bytes) else line(encode(body)), headers=headers
+    )
 
 
-def _is_for_admins(method: str, path: str) -> bool:
-    """Whether only administrators send the request, or it reads metrics."""
-    return path == "/metrics" or needs(method, path) is TO_ADMINISTER
-
-
-def _says(body: bytes) -> Handler:
-    """A handler that always answers with this JSON."""
-
-    async def say(_: web.BaseRequest, __: Query) -> web.Response:
-        return web.Response(body=line(body), headers=JSON)
-
-    return say
-
-
-def _allow(method: str, *methods: str) -> None:
-    if method not in methods:
-        allowed = ", ".join(methods).replace("GET", "GET, HEAD")
-        raise Problem(405, f"this path takes {', '.join(methods)}", headers={"Allow": allowed})
+def _elsewhere(instead: str = _LIST) -> Problem:
+    return Problem(404, f"there is no such path; {instead}")

@@ -5,13 +5,12 @@ from typing import Final
 
 import pytest
 
-from ingest.access.rules import CONSOLE_FILES
+from ingest.api import pages
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
-from tests.meta.checkout import ROOT
 
 PAGES: Final = ("home", "pricing", "docs", "blog", "about")
 COUNTS: Final = {
@@ -177,12 +176,7 @@ async def test_what_a_page_does_wrong_would_be_seen(service: Service, page: Tab,
     await until(lambda: bool(page.flaws))
 
 
-def test_all_files_are_served() -> None:
-    there = {f"/console/{file.name}" for file in (ROOT / "ingest" / "console" / "files").iterdir()}
-    assert there == CONSOLE_FILES | {"/console/index.html"}
-
-
-@pytest.mark.parametrize("path", ["/", "/docs", *sorted(CONSOLE_FILES)])
+@pytest.mark.parametrize("path", ["/", "/docs", *(f"/console/{name}" for name in pages.FILES)])
 async def test_each_file_has_the_headers(service: Service, path: str) -> None:
     found = await service.get(path)
     assert found.status == 200

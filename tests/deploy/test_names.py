@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ingest import openapi
+from ingest.api import openapi
 from shared.config.settings import table
 from tests.deploy.programs import run
 from tests.meta.checkout import ROOT, tracked

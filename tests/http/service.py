@@ -6,7 +6,7 @@ import io
 import socket
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -26,6 +26,7 @@ from shared.wiring.process import Parts, connect
 from tests.http import answer, contract
 from tests.http.answer import Answer
 
+T = TypeVar("T")
 Body = bytes | AsyncIterator[bytes] | None
 
 
@@ -54,6 +55,11 @@ class Service:
         self.url = "http://{}:{}".format(*self.address)
         self._session = session
         self._others: dict[int, aiohttp.ClientSession] = {}
+
+    def chapter(self, kind: type[T]) -> T:
+        """The object with some of the handlers."""
+        (found,) = [one for one in self.ingest.chapters if isinstance(one, kind)]
+        return found
 
     def _client(self, number: int) -> aiohttp.ClientSession:
         """Each at an address of its own."""

@@ -9,9 +9,11 @@ from typing import Final
 import orjson
 import pytest
 
+from ingest.api.counters import READS, ReadRoutes
+from ingest.api.pages import ServiceRoutes
+from ingest.api.receipts import MOST_IDS
 from ingest.http.fair_lock import FairLock
 from ingest.parsing.events import MOST_EVENTS
-from ingest.routes.counters import MOST_IDS, READS
 from ingest.service import Ingest
 from shared.config.windows import rules_of
 from shared.model.words import Message
@@ -239,8 +241,8 @@ async def test_reads_that_take_long_take_turns(tmp_path: Path, monkeypatch: pyte
     """Whoever asks for much at once waits for itself; another client's read comes after the next one of it."""
     inside, most, order, go = 0, 0, list[str](), asyncio.Event()
     async with running(tmp_path, windows=rules_of("=hour/1d")) as service:
-        routes, take = service.ingest.routes, FairLock.of
-        lock = routes._scrapes if what == "metrics" else routes._reads._turns
+        take = FairLock.of
+        lock = service.chapter(ServiceRoutes)._scrapes if what == "metrics" else service.chapter(ReadRoutes)._turns
 
         @contextlib.asynccontextmanager
         async def slow(self: FairLock, tenant: str) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ingest.routes.counters import ReadRoutes
+from ingest.api.counters import ReadRoutes
 from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
 from shared.model.words import Increment
@@ -101,8 +101,7 @@ async def test_reads_and_lists_of_much_that_is_pending_let_others_have_a_turn(tm
 
 async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_path: Path) -> None:
     async with running(tmp_path, max_pending_bytes=2 * LIMIT) as service:
-        routes = service.ingest.routes._reads
-        assert isinstance(routes, ReadRoutes)
+        routes = service.chapter(ReadRoutes)
         await fill(service, names)
         first, *_ = await routes._pages([""], "", 1)
         begun = asyncio.get_running_loop().time()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.routes.badge import COLORS, Badge, color_of, short
+from ingest.api.pictures import COLORS, Badge, color_of, short
 from tests.http.keys import SHOP, bearer, keys_file
 from tests.http.service import Service, running
 from tests.http.test_browsers import CROSS, EVIL, ask

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import openapi
 from ingest.access import rules
+from ingest.api import openapi
 from ingest.server.request_times import POST, UNDER_WAY
 from shared.model.errors import OverloadedError
 from tests.http.both_ways import poll

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingest.routes import totals
-from ingest.routes.increments import MOST_VALUES
-from ingest.routes.totals import Totals
+from ingest.api import totals
+from ingest.api.increments import MOST_VALUES
+from ingest.api.totals import Totals
 from shared.counters.reader import Reader
 from shared.model.errors import DamagedError, TransientError
 from shared.model.times import WallSeconds

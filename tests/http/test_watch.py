@@ -14,7 +14,8 @@ import orjson
 import pytest
 from yarl import URL
 
-from ingest.routes import watch, watches
+from ingest.api import watch
+from ingest.api.watch import WatchRoutes
 from shared.model.errors import TransientError
 from shared.runtime.clock import SystemClock
 from tests.http import answer
@@ -134,7 +135,7 @@ async def test_many_counters_in_one_stream(service: Service) -> None:
 async def test_a_prefix_shows_what_is_there_what_comes_and_what_goes(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "LISTING", 0)
+    monkeypatch.setattr(watch, "LISTING", 0)
     await service.incr("p:a")
     await service.incr("p:gone")
     await service.ask("DELETE", "/v1/counters/p:gone")
@@ -157,8 +158,8 @@ async def test_a_prefix_shows_what_is_there_what_comes_and_what_goes(
 async def test_a_prefix_with_too_many_counters_is_refused_at_once_or_ends_later(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "LISTING", 0)
-    monkeypatch.setattr(watches, "MOST_NAMES", 2)
+    monkeypatch.setattr(watch, "LISTING", 0)
+    monkeypatch.setattr(watch, "MOST_NAMES", 2)
     await service.incr("p:a")
     async with stream(service, "/v1/watch?prefix=p:") as it:
         assert await it.value() == 1
@@ -174,7 +175,7 @@ async def test_a_prefix_with_too_many_counters_is_refused_at_once_or_ends_later(
 async def test_a_slow_reader_gets_the_newest_value_and_no_queue(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "INTERVAL", 0.001)
+    monkeypatch.setattr(watch, "INTERVAL", 0.001)
     monkeypatch.setattr(watch, "_id", lambda shown: f"{shown.value}" * 100_000)  # so that the buffers are soon full
     loop = asyncio.get_running_loop()
     with socket.socket() as client:
@@ -212,7 +213,7 @@ async def test_a_quiet_stream_has_a_heartbeat_and_a_client_that_has_gone_is_noti
     async with stream(service, "/v1/counters/a/watch") as it:
         await it.event()
         assert await it.block() == {}
-        assert service.ingest.watches.places.held == watches.LEAST
+        assert service.ingest.watches.places.held == watch.LEAST
     await poll(lambda: not service.ingest.watches.places.held)
     assert service.ingest.watches._task is None
     assert not service.ingest.watches._shown
@@ -228,7 +229,7 @@ async def test_who_opens_and_drops_streams_takes_no_places(service: Service, res
         await asyncio.get_running_loop().sock_sendall(
             connection, b"GET /v1/watch?prefix=a HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
-        await poll(lambda: held.held == watches.MOST_NAMES)
+        await poll(lambda: held.held == watch.MOST_NAMES)
         if reset:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
@@ -270,14 +271,14 @@ async def test_all_watches_of_a_counter_share_one_look(service: Service, monkeyp
 
 
 async def test_a_client_has_a_share_and_others_the_rest(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.ingest.watches.places._most = 4 * watches.LEAST
+    service.ingest.watches.places._most = 4 * watch.LEAST
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             await (await stack.enter_async_context(stream(service, "/v1/counters/a/watch"))).event()
         full = await service.get("/v1/counters/a/watch")
         assert full.status == 429
         assert "end some of them" in full.json["detail"]
-        service.ingest.watches.places._most = 2 * watches.LEAST
+        service.ingest.watches.places._most = 2 * watch.LEAST
         full = await service.get("/v1/watch?name=b")
         assert full.status == 503
         assert (await service.incr("a")).status == 202
@@ -375,7 +376,7 @@ async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_p
     ends = datetime.fromtimestamp(clock.now() + 60, UTC)
     file, keys = keys_file(tmp_path, expires={"expires": ends.isoformat()}, all={})
     async with running(tmp_path, keys_file=str(file)) as service:
-        service.ingest.door._clock = service.ingest.routes._watch._clock = clock
+        service.ingest.door._clock = service.chapter(WatchRoutes)._clock = clock
         everything, one = ({"Authorization": f"Bearer {keys[name]}"} for name in ("all", "expires"))
         await service.ask("POST", "/v1/counters/a", headers=everything)
         async with stream(service, target, one) as it:

@@ -67,7 +67,7 @@ mutation("a receipt that is revived goes on to call its increments dead", "share
 )
 
 mutation(
-    "keys with prefixes may see, replay and drop dead letters", "ingest.routes.dead_letters._check", LETTERS_OVER_HTTP
+    "keys with prefixes may see, replay and drop dead letters", "ingest.api.dead_letters._check", LETTERS_OVER_HTTP
 )(returning(None))
 
 mutation(

@@ -105,7 +105,7 @@ def _(_: Any) -> Any:
 
 @mutation(
     "the answer to an increment has a total that was read before it was accepted",
-    "ingest.routes.totals.Totals._join",
+    "ingest.api.totals.Totals._join",
     "tests/http/test_return_value.py",
 )
 def _(join: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.access import rules
+from ingest.access import rules, scopes
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from ingest.access import rules
         ("GET", "/v1/jobs/a/export", {"admin"}),
         ("DELETE", "/v1/jobs/a", {"admin"}),
         ("GET", "/metrics", {"read"}),
-        ("GET", "/nothing", {*rules.SCOPES}),
+        ("GET", "/nothing", {*scopes.SCOPES}),
     ],
 )
 def test_a_path_needs_one_of_these(method: str, path: str, scopes: set[str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from contextlib import closing
 
-from ingest.routes.receipt_status import HELD, AppliedWaits, Tracking
+from ingest.api.receipts import HELD, AppliedWaits, Tracking
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope

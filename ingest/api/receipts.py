@@ -1,18 +1,23 @@
-"""Finds out whether envelopes are pending, applied or dead-lettered, and waits until they are applied."""
+"""What became of increments: the state of a receipt, and waiting until it is applied."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final
+from typing import Final, Literal
 
+from ingest.api.call import Call
+from ingest.api.fields import Json
+from ingest.http.fair_lock import FairLock
 from ingest.http.places import Places
+from ingest.http.problems import Problem
+from ingest.http.requests import unescape
 from shared.model import receipt_notes
 from shared.model.errors import TransientError
 from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
-from shared.model.words import APPLIED, DEAD, DROPPED
+from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES
 from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import Clock
@@ -36,6 +41,21 @@ looks. A flusher settles what it applied, but that may fail, and is tried again 
 """
 WOKEN: Final = 50
 """Requests that are answered before other tasks get a turn."""
+MOST_IDS: Final = 500
+"""Envelopes that a receipt may name. No answer has a receipt with more: see `MOST_EVENTS` and `MAX_ITEMS`."""
+RECEIPT: Final = {
+    "type": "string",
+    "minLength": 1,
+    # ASCII: the ids of one or more envelopes with dots between them.
+    "pattern": r"^[\u0000-\u002d\u002f-\u007f]+(\.[\u0000-\u002d\u002f-\u007f]+)*$",
+}
+
+
+class Receipt(Json):
+    """The state. A batch is applied when all its parts are. Unknown does not mean lost."""
+
+    receipt: str
+    state: Literal["pending", "applied", "dead-lettered", "unknown"]
 
 
 class Tracking:
@@ -45,7 +65,7 @@ class Tracking:
         self._store = store
         self._overlay = overlay
 
-    async def state(self, envelope_ids: Sequence[str]) -> str:
+    async def state(self, envelope_ids: Sequence[str]) -> Literal["pending", "applied", "dead-lettered", "unknown"]:
         """The state of all envelopes together: `applied` only if all are applied."""
         keys = [key_of_envelope(envelope_id) for envelope_id in envelope_ids]
         held = await self._overlay.holds(keys)
@@ -53,10 +73,7 @@ class Tracking:
         states = {found[key].state if key in found else "pending" if key in held else "unknown" for key in keys}
         if states & {DEAD, DROPPED}:
             return "dead-lettered"
-        for state in ("unknown", "pending"):
-            if state in states:
-                return state
-        return "applied"
+        return "unknown" if "unknown" in states else "pending" if "pending" in states else "applied"
 
     async def ends(self, keys: Sequence[str], long: Collection[str] = ()) -> dict[str, Note | None]:
         """Which of these receipts exist while the overlay no longer holds their envelopes: their notes, or None for
@@ -75,6 +92,25 @@ class Tracking:
             with suppress(TransientError):  # others will do it
                 await self._overlay.settle(left, time)
         return {key: receipt_notes.read(one.note) if one.state == APPLIED else None for key, one in found.items()}
+
+
+class ReceiptRoutes:
+    def __init__(self, tracking: Tracking, turns: FairLock) -> None:
+        """Tenants take `turns` to ask."""
+        self._tracking = tracking
+        self._turns = turns
+
+    async def get_receipt(self, call: Call, segment: str) -> Receipt:
+        """Show whether accepted increments are pending, applied or dead-lettered"""
+        receipt = unescape(segment, "receipt")
+        ids = receipt.split(".")
+        if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
+            raise Problem(422, "this is not a receipt: use the 'receipt' of an answer to a POST", field="receipt")
+        asked = call.caller.ids_in(receipt).split(".")
+        if len(asked) > MOST_IDS:
+            raise Problem(422, f"a receipt names at most {MOST_IDS} ids, this one names {len(asked)}", field="receipt")
+        async with self._turns.of(call.caller.tenant):
+            return Receipt(receipt, await self._tracking.state(asked))
 
 
 class _WaitForApplied:

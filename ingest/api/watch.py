@@ -1,14 +1,25 @@
-"""Owns who watches which counters. One task reads all of them together, and tells each watch what has changed."""
+"""Watching counters: the streams of server-sent events, and the one task that reads for all of them."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from msgspec import Meta, Struct, field
+
+from ingest.access.keys import Key
+from ingest.api.call import Call
+from ingest.api.counters import check_names, check_prefix
+from ingest.api.fields import Header, Name, Prefix
+from ingest.http.fair_lock import FairLock
 from ingest.http.places import Places
 from ingest.http.problems import Problem
+from ingest.http.responses import SECURE
 from shared.counters.all_names import AllNames
 from shared.counters.reader import Reader
 from shared.model.errors import TransientError
@@ -18,6 +29,16 @@ from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
+HEARTBEAT: Final = 10.0
+"""Seconds after which a comment is written if nothing has changed: proxies see life, and we see who has gone."""
+LEAVING: Final = 1.0
+"""The same for a client that has closed its sending side: it reads no more, as a rule."""
+_HEADERS: Final = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx
+    **SECURE,
+}
 MOST_NAMES: Final = 1_000
 """Counters of one watch."""
 LEAST: Final = 8
@@ -229,3 +250,106 @@ class Watches:
                     422, f"there are more than {MOST_NAMES:,} counters: watch a longer prefix, or names", field="prefix"
                 )
         return found
+
+
+class LastEvent(Struct):
+    last: Annotated[str, Header(lambda headers: headers.get("Last-Event-ID", ""))] = field(
+        name="Last-Event-ID", default=""
+    )
+    """The id of the last event of an earlier stream. If nothing has changed since, the stream begins without an event.
+    """
+
+
+class WatchAsks(Struct):
+    name: Annotated[list[Name], Meta(min_length=1, max_length=MOST_NAMES, examples=[["page:/home"]])] = field(
+        default_factory=list
+    )
+    """A counter. Not with `prefix`."""
+    prefix: Prefix | None = None
+    """Watch all counters whose names start with it, {MOST_NAMES:,} at most."""
+
+
+class WatchRoutes:
+    """A stream begins with the present values. Whoever reads slowly gets the newest values, and never a queue."""
+
+    def __init__(self, watches: Watches, clock: Clock, turns: FairLock) -> None:
+        """Tenants take `turns` to read what a stream begins with."""
+        self._watches = watches
+        self._turns = turns
+        self._clock = clock
+
+    async def watch_counter(self, call: Call, name: str, asks: LastEvent) -> web.StreamResponse:
+        """Watch one counter: its value now, and each change
+
+        All streams together may watch 65,536 counters, of which a stream takes 8 at least, and one of a prefix 1,000.
+        One client may take as many as are still free.
+        """
+        return await self._stream(call, Watch([name]), last=asks.last)
+
+    async def watch_counters(self, call: Call, asks: WatchAsks) -> web.StreamResponse:
+        """Watch several counters in one stream: by `name`, or all under a `prefix`
+
+        All streams together may watch 65,536 counters, of which a stream takes 8 at least, and one of a prefix 1,000.
+        One client may take as many as are still free. A new counter under the prefix is seen within a second or two.
+        """
+        caller, names, prefix = call.caller, [*dict.fromkeys(asks.name)], asks.prefix
+        if prefix is None:
+            if not names:
+                raise Problem(422, "name what to watch: 'name', once for each counter, or 'prefix'", field="name")
+            check_names(names, MOST_NAMES)
+            caller.check_names(names)
+            return await self._stream(call, Watch(names))
+        if names:
+            raise Problem(422, "send 'name' or 'prefix', not both", field="prefix")
+        check_prefix(prefix)
+        if not (prefixes := caller.prefixes_under(prefix)):
+            caller.check_prefix(prefix)
+        return await self._stream(call, Watch(prefixes=prefixes))
+
+    async def _stream(self, call: Call, watch: Watch, last: str | None = None) -> web.StreamResponse:
+        """`last`: the id of the last event that the client has seen, if its events have ids."""
+        places = max(MOST_NAMES if watch.prefixes else len(watch.names), LEAST)
+        with self._watches.places.take(call.caller.tenant, places):
+            async with self._turns.of(call.caller.tenant):
+                await self._watches.begin(watch)
+            if call.only_head:
+                return web.Response(headers=_HEADERS)
+            response = web.StreamResponse(headers=_HEADERS)
+            with (
+                self._watches.open(watch),
+                call.told_when_it_leaves(watch.leave),
+                suppress(ConnectionError),  # the client has gone
+            ):
+                await self._write(await response.prepare(call.request), watch, last, call.caller.key)
+            return response
+
+    async def _write(
+        self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None, key: Key | None
+    ) -> None:
+        """Until the watch has ended, or the key has expired."""
+        assert writer is not None  # noqa: S101 (a response is prepared once)
+        begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
+        while not watch.ended and (left := self._seconds_left(key)) > 0:
+            news = await watch.news(min(LEAVING if watch.leaves else HEARTBEAT, left))
+            if self._seconds_left(key) <= 0:
+                return
+            events = b"".join([_event(shown, numbered=last is not None) for shown in news if _id(shown) != last])
+            await writer.write(begin + events or b":\n\n")
+            await writer.drain()  # until the client has read all of it
+            begin, last = b"", None if last is None else ""
+        if watch.problem is not None:
+            await writer.write(b"event: problem\ndata: %b\n\n" % watch.problem.document())
+
+    def _seconds_left(self, key: Key | None) -> float:
+        """Until the key expires."""
+        return math.inf if key is None or key.expires is None else key.ends - self._clock.now()
+
+
+def _event(shown: Shown, *, numbered: bool) -> bytes:
+    id_ = b"id: %b\n" % _id(shown).encode() if numbered else b""
+    return b"%bdata: %b\n\n" % (id_, shown.body)
+
+
+def _id(shown: Shown) -> str:
+    """Of the state of one counter: a client that has seen it need not be told again."""
+    return f"{shown.value}.{shown.exact:d}{shown.exists:d}"

@@ -1,0 +1,1 @@
+"""What the service answers: `routes.py` is the table, and each other file has the handlers of some rows."""

@@ -1,0 +1,303 @@
+"""Reading counters, one or many, and changing one: its value and its number of shards."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from ingest.access.audit import note
+from ingest.access.caller import Caller
+from ingest.api import fields
+from ingest.api.call import Call
+from ingest.api.fields import (
+    Age,
+    Body,
+    Count,
+    Flag,
+    Instant,
+    Json,
+    Name,
+    Nothing,
+    PageToken,
+    Prefix,
+    Read,
+    ShardNumber,
+)
+from ingest.http.fair_lock import FairLock
+from ingest.http.problems import Problem
+from ingest.http.requests import limit_of, page_token
+from ingest.parsing.json_object import BodyError
+from ingest.publishing.new_names import NewNames
+from shared.config.settings import flaw_of_shards
+from shared.counters.all_names import AllNames
+from shared.counters.compaction import Compactor
+from shared.counters.reader import MOST_BASES, Reader
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.model.errors import CrowdedError, NotAloneError
+from shared.model.instants import written_at
+from shared.model.jobs import flaw_of_prefix
+from shared.model.words import Reading, flaw_of_name
+from shared.ports.overlay import Overlay
+from shared.ports.readings import CounterNames
+from shared.ports.shards import ShardNumbers
+from shared.runtime import metrics
+
+READS: Final = 4
+"""Reads that may take long, such as of many counters, at once. Tenants take turns."""
+MOST_LISTED: Final = 1_000
+DEFAULT_LISTED: Final = 100
+
+
+class ListAsks(Age):
+    name: Annotated[list[Name], Meta(max_length=MOST_LISTED)] = field(default_factory=list)
+    """Not with `prefix`, `limit` or `page_token`."""
+    prefix: Prefix | None = None
+    """List the counters whose names start with it; all counters if it is empty or missing."""
+    limit: Annotated[
+        int | None,
+        Read(lambda query, _: limit_of(query, MOST_LISTED)),
+        Meta(ge=1, le=MOST_LISTED),
+        Meta(extra_json_schema={"default": DEFAULT_LISTED}),
+    ] = None
+    """Maximum number of counters on a page."""
+    page_token: PageToken = ""
+    """The `next_page_token` of the previous page."""
+
+
+class Counter(Json):
+    """The counter. One that was never seen or was deleted is 0 with `exists: false`."""
+
+    name: Name
+    value: int
+    """applied + pending"""
+    applied: int
+    """The part that is in the store at the instant as_of."""
+    pending: int
+    """The part that is accepted but not applied yet."""
+    exact: bool
+    as_of: Instant
+    shards: Count
+    exists: bool
+    generation: Count
+    """It changes when the counter is set, reset or deleted, and not when it counts."""
+
+
+class Counters(Json):
+    """The counters, in the order of the UTF-8 bytes of their names, or of the `name` parameters."""
+
+    counters: list[Counter]
+    next_page_token: str | None
+    """null on the last page. A page may hold fewer counters than `limit`, or none, since deleted counters are left out.
+    """
+    exact: bool | UnsetType = UNSET
+    """Not with `name`. Whether the list is known to have every counter that was counted before the request. If it is
+    false, one that is not stored yet may be missing.
+    """
+
+
+class ReadRoutes:
+    """Answers reads. An answer that is not exact says so."""
+
+    def __init__(self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock) -> None:
+        self._reader = reader
+        self._turns = turns
+        self._names = AllNames(store, overlay)
+        self._rendered: dict[str, tuple[Reading, bytes]] = {}
+
+    async def get_counter(self, _: Call, name: str, asks: Age) -> Annotated[bytes, Counter]:
+        """Read one counter"""
+        return await self.read_one(name, asks.max_age)
+
+    async def read_one(self, name: str, max_age: float | None = None) -> bytes:
+        """The JSON of a counter."""
+        (reading,) = await self._reader.read((name,), max_age)
+        return self._render(reading)
+
+    async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
+        """Read several counters: by `name`, in that order, or by `prefix`, page by page"""
+        async with self._turns.of(call.caller.tenant):
+            return await (self._named if asks.name else self._under)(call.caller, asks)
+
+    async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
+        others = {
+            "prefix": asks.prefix is not None,
+            "limit": asks.limit is not None,
+            "page_token": asks.page_token != "",
+        }
+        for other, is_there in others.items():
+            if is_there:
+                raise Problem(422, f"'{other}' can't stand beside 'name' in the query", field=other)
+        check_names(asks.name, MOST_LISTED)
+        caller.check_names(asks.name)
+        return self._page(await self._reader.read(asks.name, asks.max_age), None, b"")
+
+    async def _under(self, caller: Caller, asks: ListAsks) -> bytes:
+        prefix = asks.prefix or ""
+        check_prefix(prefix)
+        page, token, exact = await self._pages(
+            caller.prefixes_under(prefix), asks.page_token, asks.limit or DEFAULT_LISTED
+        )
+        found = await self._reader.read(page, asks.max_age)
+        readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
+        return self._page(readings, token, b',"exact":true' if exact else b',"exact":false')
+
+    def _page(self, readings: Sequence[Reading], token: str | None, more: bytes) -> bytes:
+        counters = b",".join([self._render(reading) for reading in readings])
+        next_token = orjson.dumps(token) if token else b"null"
+        return b'{"counters":[%b],"next_page_token":%b%b}' % (counters, next_token, more)
+
+    async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None, bool]:
+        """A page of the names under these prefixes, which are in order; the token of the next page; and whether none is
+        missing.
+        """
+        names: list[str] = []
+        all_exact = True
+        for prefix in prefixes:
+            if len(names) == limit:
+                return names, page_token(names[-1]), all_exact
+            room = limit - len(names)
+            more, exact = await self._names.listed(prefix, after, room + 1)
+            names += more[:room]
+            all_exact = all_exact and exact
+            if len(more) > room:
+                return names, page_token(names[-1]), all_exact
+        return names, None, all_exact
+
+    def _render(self, reading: Reading) -> bytes:
+        cached = self._rendered.get(reading.name)
+        if cached is not None and cached[0] is reading:
+            return cached[1]
+        if len(self._rendered) >= MOST_BASES:
+            self._rendered.clear()
+        rendered = render(reading)
+        self._rendered[reading.name] = (reading, rendered)
+        return rendered
+
+
+def render(reading: Reading) -> bytes:
+    """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
+    return (
+        b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,'
+        b'"generation":%d}'
+    ) % (
+        orjson.dumps(reading.name),
+        reading.value,
+        reading.applied,
+        reading.pending,
+        b"true" if reading.exact else b"false",
+        written_at(reading.as_of).encode(),
+        reading.shards,
+        b"true" if reading.exists else b"false",
+        reading.generation,
+    )
+
+
+def check_names(names: Sequence[str], most: int) -> None:
+    """Raise a 422 if these are too many in one query, or one is not a counter's name."""
+    if len(names) > most:
+        raise Problem(422, f"at most {most:,} names in one request", field="name")
+    for name in names:
+        if flaw := flaw_of_name(name):
+            raise Problem(422, f"the counter's name {flaw}", field="name")
+
+
+def check_prefix(prefix: str) -> None:
+    if flaw := flaw_of_prefix(prefix):
+        raise Problem(422, f"'prefix' {flaw}", field="prefix")
+
+
+class ChangeAsks(Struct):
+    key: fields.Once = field(name=fields.ONCE, default=None)
+    """Makes it safe to send the request again: it is done once, and each answer is the first one."""
+
+
+class SetValue(Body):
+    value: fields.Value
+
+    like = '{"value": n}'
+
+
+class Changed(Json):
+    """It is done. Every read from now on shows it."""
+
+    name: Name
+    before: int
+    """The value before, with all increments accepted until then."""
+    after: int
+    """The value after. Later increments are added to it."""
+
+
+class SetRoutes:
+    """Each answer has the value before and after. A request with an Idempotency-Key can be sent again safely."""
+
+    def __init__(self, setter: Setter, new_names: NewNames | None = None) -> None:
+        self._setter = setter
+        self._new_names = new_names
+
+    async def set_counter(self, call: Call, name: str, asks: ChangeAsks, body: SetValue) -> Changed:
+        """Set a counter. Later increments are added to the value"""
+        if self._new_names is not None:
+            await self._new_names.check(name)
+        return await self._change(call.caller, name, asks, SET, body.value)
+
+    async def delete_counter(self, call: Call, name: str, asks: ChangeAsks, _: Nothing) -> Changed:
+        """Delete a counter. It is 0, and is not listed until it is counted again"""
+        return await self._change(call.caller, name, asks, DELETE)
+
+    async def reset_counter(self, call: Call, name: str, asks: ChangeAsks, _: Nothing) -> Changed:
+        """Set a counter to 0"""
+        return await self._change(call.caller, name, asks, RESET)
+
+    async def _change(self, caller: Caller, name: str, asks: ChangeAsks, kind: str, value: int = 0) -> Changed:
+        note(caller, f"{kind} {name!r}" + (f" to {value}" if kind == SET else ""))
+        wish = ChangeRequest(kind, value, None if asks.key is None else caller.owned(asks.key))
+        return Changed(name, *await self._setter.set(name, wish))
+
+
+class SetShards(Body):
+    shards: ShardNumber
+    compact: Flag = False
+    """Whether the number of shards may be lowered."""
+
+    like = '{"shards": n}'
+
+
+class Shards(Json):
+    """The present number. Without `compact`, a lower number than that changes nothing."""
+
+    name: Name
+    shards: ShardNumber
+
+
+class ShardRoutes:
+    """Raises a counter's number of shards. Only `compact` lowers it, and not where an ndb application writes."""
+
+    def __init__(
+        self, store: ShardNumbers, compactor: Compactor, max_shards: int, new_names: NewNames | None = None
+    ) -> None:
+        self._store = store
+        self._compactor = compactor
+        self._max_shards = max_shards
+        self._new_names = new_names
+
+    async def raise_shards(self, call: Call, name: str, body: SetShards) -> Shards:
+        """Raise the number of shards. Only `compact` lowers it"""
+        if flaw := flaw_of_shards(body.shards, self._max_shards):
+            raise BodyError(422, f"'shards' {flaw}", "shards")
+        if self._new_names is not None:
+            await self._new_names.check(name)
+        note(call.caller, f"give {name!r} {body.shards} shards" + (", compacted" if body.compact else ""))
+        if body.compact:
+            await self._compact(name, body.shards)
+        return Shards(name, await self._store.raise_shards(name, body.shards))
+
+    async def _compact(self, name: str, shards: int) -> None:
+        before = (await self._store.shards([name])).get(name, 0)
+        try:
+            if await self._compactor.compact(name, shards) < before:
+                metrics.COMPACTIONS.labels("asked").inc()
+        except NotAloneError as error:
+            raise Problem(409, str(error)) from None
+        except CrowdedError as error:
+            raise Problem(409, f"{error}: choose a larger number") from None

@@ -1,0 +1,189 @@
+"""Dead letters: a list of them, a replay, and a drop. They do what the command `countersink dlq` does."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ingest.access.audit import note
+from ingest.access.caller import Caller
+from ingest.api.call import Call
+from ingest.api.fields import Body, Count, Flag, Flaw, Form, Id, Json, PageToken, Read
+from ingest.http.problems import Problem
+from ingest.http.requests import limit_of, page_token
+from shared.model.dead_letters import place_of
+from shared.model.words import flaw_of_id
+from shared.ports.letter_desk import LetterDesk
+
+DEFAULT_LISTED: Final = 50
+MOST_LISTED: Final = 100
+MOST_IDS: Final = 100
+"""Letters that one request may name."""
+
+
+class LettersAsks(Struct):
+    limit: Annotated[int, Read(lambda query, _: limit_of(query, MOST_LISTED)), Meta(ge=1, le=MOST_LISTED)] = (
+        DEFAULT_LISTED
+    )
+    """Maximum number of letters on a page."""
+    page_token: PageToken = ""
+    """The `next_page_token` of the previous page."""
+
+
+class DeadLetter(Json):
+    id: str
+    published: str
+    """When the message was published: RFC 3339, if it is a date at all."""
+    reason: str
+    """Why it was not counted."""
+    state: Literal["dead", "unreadable", "applied", "dropped"]
+    """`dead`: not counted. `unreadable`: nothing in it can be counted. `applied`, `dropped`: that was done with it
+    before, and a replay or a drop only removes it.
+    """
+    flaw: str | None
+    """Why nothing in it can be counted; null if it can."""
+    increments: Count
+    """How many increments it holds."""
+    counters: dict[str, int]
+    """What it would add to its first 10 counters."""
+    more_counters: Count
+    """How many counters more it has."""
+    size: int | None
+    """Bytes of the message; null if only the store has what it counts."""
+    start: str | None
+    """The first 200 bytes of the message, as text."""
+
+
+class DeadLetters(Json):
+    """Some dead letters, with the reasons."""
+
+    dead_letters: list[DeadLetter]
+    next_page_token: str | None
+    """For the next page; null on the last one. A page may be short, or empty, before that."""
+    complete: bool
+    """Whether this page and those before it show all dead letters. Never true on Pub/Sub, which does not tell."""
+
+
+def _flaw_of_ids(value: object) -> str | None:
+    if type(value) is not list or not 1 <= len(value) <= MOST_IDS:
+        return f"must be an array of 1 to {MOST_IDS} ids"
+    return next((f"has an id that {flaw}" for flaw in map(flaw_of_id, value) if flaw), None)
+
+
+Ids = Annotated[
+    list[Id], Flaw(_flaw_of_ids), Meta(min_length=1, max_length=MOST_IDS, description="Ids that the list shows.")
+]
+
+
+class ReplayLetters(Body):
+    """`too_old` also counts letters so old that nobody can tell whether they were counted. Send it only if you know
+    that they were not.
+    """
+
+    ids: Ids | UnsetType = UNSET
+    all: Flag | UnsetType = UNSET
+    """All dead letters."""
+    too_old: Flag | UnsetType = UNSET
+
+    like = '{"ids": […]} or {"all": true}'
+    forms = (Form({"all": False}, ("ids",), ("all", "too_old")), Form({"all": True}, ("all",), ("too_old",)))
+
+
+class Why(Json):
+    id: str
+    why: str
+
+
+class _Done(Json):
+    not_found: list[str]
+    """Ids of no dead letter: they were replayed or dropped before, or somebody else holds them on Pub/Sub."""
+    more: bool
+    """Whether there is more to do. Then send the same request again."""
+
+
+class LettersReplayed(_Done):
+    """What was counted, and which letters are left."""
+
+    counted: Count
+    """Increments that were counted by this request."""
+    already: Count
+    """Increments that were counted before."""
+    dropped: Count
+    """Increments that were dropped before."""
+    left: Count
+    """Increments that were not counted. Their letters stay."""
+    letters: Count
+    """Letters that were looked at."""
+    letters_left: Count
+    """Letters that stay dead letters."""
+    reasons: list[Why]
+    """Why letters stay, for the first 100 of them."""
+
+
+class DropLetters(Body):
+    ids: Ids
+
+    like = '{"ids": […]}'
+
+
+class DroppedLetter(Json):
+    id: str
+    increments: Count
+    """Increments that were given up."""
+
+
+class LettersDropped(_Done):
+    """The letters that were dropped."""
+
+    dropped: list[DroppedLetter]
+
+
+class DeadLetterRoutes:
+    """A letter is replayed or dropped whole, may hold counters of anybody, and some can't be read at all. So only keys
+    without prefixes may use these routes.
+    """
+
+    def __init__(self, desk: LetterDesk) -> None:
+        self._desk = desk
+
+    async def list_dead_letters(self, call: Call, asks: LettersAsks) -> Annotated[bytes, DeadLetters]:
+        """List dead letters: messages that were accepted and could not be counted"""
+        place = place_of(asks.page_token)
+        _check(call.caller)
+        if place is None:
+            raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token")
+        page = await self._desk.page(place, asks.limit)
+        rows = [asdict(row) for row in page.rows]
+        token = page_token(page.next.written()) if page.next else None
+        return _written({"dead_letters": rows, "next_page_token": token, "complete": page.complete})
+
+    async def replay_dead_letters(self, call: Call, body: ReplayLetters) -> Annotated[bytes, LettersReplayed]:
+        """Count dead letters after all. Each increment counts once, however often you send this"""
+        _check(call.caller)
+        ids, too_old = body.ids or None, body.too_old is True
+        if (ids is None) != (body.all is True):
+            raise Problem(422, "send either 'ids' or '\"all\": true'", field="ids")
+        old = ", even if they are too old to tell whether they were counted" if too_old else ""
+        note(call.caller, f"replay {'all dead letters' if ids is None else f'the dead letters {ids}'}{old}")
+        result = asdict(await self._desk.replay(ids, too_old=too_old))
+        result["reasons"] = [left._asdict() for left in result["reasons"]]
+        return _written(result)
+
+    async def drop_dead_letters(self, call: Call, body: DropLetters) -> Annotated[bytes, LettersDropped]:
+        """Give dead letters up for good. Reads exclude them at once"""
+        _check(call.caller)
+        note(call.caller, f"drop the dead letters {body.ids}")
+        result = asdict(await self._desk.drop(body.ids))
+        result["dropped"] = [one._asdict() for one in result["dropped"]]
+        return _written(result)
+
+
+def _check(caller: Caller) -> None:
+    if caller.key is not None and not caller.may_use(""):
+        raise Problem(403, f"the key {caller.key.id} has prefixes, and dead letters may hold counters of others")
+
+
+def _written(answer: dict[str, Any]) -> bytes:
+    """The sums of an unreadable message may be larger than orjson writes, and its text no Unicode."""
+    return json.dumps(answer).encode()

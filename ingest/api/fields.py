@@ -1,0 +1,241 @@
+"""The fields of parameters, bodies and answers: how each is read, what is wrong with one, and what its schema says.
+
+A route's parameters are a `Struct`: `read_parameters` fills it from the query and the headers. A JSON body is one, too:
+`read_body` fills it, and refuses what `Flaw` finds. The OpenAPI document is made from the same structs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+from multidict import CIMultiDictProxy
+
+from ingest.http.requests import Query, idempotency_key_of, page_token_of
+from ingest.parsing import json_object
+from ingest.parsing.json_object import ObjectShape, flaw_of_flag, or_null
+from shared.counters.reader import LONGEST_AGE
+from shared.model.buckets import LENGTHS
+from shared.model.jobs import LONGEST_ID, flaw_of_prefix
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, flaw_of_delta
+
+S = TypeVar("S", bound=Struct)
+B = TypeVar("B", bound="Body")
+Schema = dict[str, Any]
+Headers = CIMultiDictProxy[str]
+Reader = Callable[[Query], Any]
+
+
+class Flaw(NamedTuple):
+    """Says what is wrong with a field of a body."""
+
+    of: json_object.Flaw
+
+
+class Read(NamedTuple):
+    """How a parameter is read. By itself, text is taken as it is, a list takes all values, and a choice is checked."""
+
+    of: Callable[[Query, str], Any]
+
+
+class Header(NamedTuple):
+    """The parameter is a header, and read like this."""
+
+    of: Callable[[Headers], Any]
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def is_a(name: str) -> Meta:
+    """The field has the schema with this name."""
+    return Meta(extra_json_schema=ref(name))
+
+
+def an_object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) -> Schema:
+    """The schema of an object without other properties than these."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
+
+
+NAMED: Final[Schema] = {
+    "Name": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_NAME_BYTES,
+        # No controls; not '.', '..' or '__…__'. Without look-ahead, which many tools do not understand.
+        "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
+        "not": {"anyOf": [{"enum": [".", ".."]}, {"pattern": "^__.*__$"}]},
+        "description": f"1 to {MAX_NAME_BYTES} bytes of UTF-8.",
+        "examples": ["page:/home"],
+    },
+    "Id": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_ID_BYTES,
+        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least 8 days.",
+    },
+    "Delta": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA, "default": 1},
+    "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},
+}
+
+Name = Annotated[str, is_a("Name")]
+Id = Annotated[str, is_a("Id")]
+JobId = Annotated[str, is_a("JobId")]
+Delta = Annotated[int, Flaw(flaw_of_delta), is_a("Delta")]
+Value = Annotated[int, Flaw(flaw_of_delta), Meta(ge=-MAX_DELTA, le=MAX_DELTA)]
+Flag = Annotated[bool, Flaw(flaw_of_flag)]
+Count = Annotated[int, Meta(ge=0)]
+ShardNumber = Annotated[int, Flaw(lambda _: None), Meta(ge=1)]
+"""The largest one is a setting, so the handler of a body checks it."""
+Instant = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+When = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+By = Annotated[str, Meta(extra_json_schema={"enum": [*LENGTHS]})]
+Prefix = Annotated[
+    str,
+    Flaw(flaw_of_prefix),
+    Meta(max_length=MAX_NAME_BYTES, description="What the names of the counters begin with. Empty for all counters."),
+]
+PageToken = Annotated[str, Read(lambda query, _: page_token_of(query))]
+
+
+class Age(Struct):
+    max_age: Annotated[float | None, Read(partial(Query.seconds, most=LONGEST_AGE)), Meta(ge=0)] = None
+    """How many seconds old the cached part of the answer may be. More than {LONGEST_AGE:g} is read as {LONGEST_AGE:g}.
+    Pending increments are never cached.
+    """
+
+
+Once = Annotated[str | None, Header(idempotency_key_of), is_a("Id")]
+"""An Idempotency-Key."""
+ONCE: Final = "Idempotency-Key"
+
+
+class Json(Struct, forbid_unknown_fields=True):
+    """An object without other fields than these."""
+
+
+class Body(Json):
+    """A JSON body: each field has a `Flaw`."""
+
+    like: ClassVar[str]
+    """What a client has to send, as the end of "the body must be …"."""
+    forms: ClassVar[Sequence["Form"]] = ()
+    """The combinations of fields that are allowed, if not all are."""
+
+
+class Form(NamedTuple):
+    """A combination of fields."""
+
+    consts: Mapping[str, Any]
+    """The fields with a single value."""
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    example: Mapping[str, Any] | None = None
+
+
+class Nothing(Body):
+    """The body may also be missing."""
+
+    like = "empty"
+
+
+class AnyParameters(Struct):
+    """The query is not read."""
+
+
+def hints_of(struct: type[Struct]) -> Mapping[str, Any]:
+    """The types of its fields, with what they are annotated with, by the names that clients use."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {field.encode_name: hints[field.name] for field in fields(struct)}
+
+
+def marks(hint: Any, kind: type[Any]) -> Iterator[Any]:
+    """The annotations of this kind anywhere in the type."""
+    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind))
+    for part in get_args(hint):
+        if part is not hint and not isinstance(part, str | int):
+            yield from marks(part, kind)
+
+
+@cache
+def _parameters(struct: type[Struct]) -> tuple[list[tuple[str, Reader]], list[tuple[str, Header]]]:
+    """How the fields from the query are read, and those from headers, which come last."""
+    from_query: list[tuple[str, Reader]] = []
+    from_headers: list[tuple[str, Header]] = []
+    for field, (name, hint) in zip(fields(struct), hints_of(struct).items(), strict=True):
+        if header := next(marks(hint, Header), None):
+            from_headers.append((field.name, header))
+        else:
+            read = next(marks(hint, Read), None) or Read(_of_type(hint))
+            from_query.append((field.name, partial(_call, read.of, name)))
+    return from_query, from_headers
+
+
+def _call(read: Callable[[Query, str], Any], name: str, query: Query) -> Any:
+    return read(query, name)
+
+
+def _of_type(hint: Any) -> Callable[[Query, str], Any]:
+    """How a parameter is read that does not say it."""
+    for part in types_in(hint):
+        if get_origin(part) is list:
+            return Query.all
+        if get_origin(part) is Literal:
+            return lambda query, name: query.choice(name, *get_args(part))
+    return Query.one
+
+
+def types_in(hint: Any) -> Iterator[Any]:
+    """The type without annotations, or those of a union."""
+    if get_origin(hint) is Annotated:
+        yield from types_in(get_args(hint)[0])
+    elif get_origin(hint) in {Union, UnionType}:
+        for part in get_args(hint):
+            yield from types_in(part)
+    else:
+        yield hint
+
+
+def read_parameters(struct: type[S], query: Query, headers: Headers) -> S:
+    """The parameters of a request. Raises a `Problem` if one is wrong, or is not known."""
+    if struct is AnyParameters:
+        return struct()
+    from_query, from_headers = _parameters(struct)
+    values = {name: value for name, read in from_query if (value := read(query)) is not None}
+    query.done()
+    for name, header in from_headers:
+        values[name] = header.of(headers)
+    return struct(**values)
+
+
+@cache
+def _shape(struct: type[Body]) -> tuple[ObjectShape, Mapping[str, str]]:
+    flaws = {}
+    for name, hint in hints_of(struct).items():
+        of = next(marks(hint, Flaw)).of
+        flaws[name] = or_null(of) if NoneType in types_in(hint) else of
+    required = tuple(field.encode_name for field in fields(struct) if field.required)
+    names = {field.encode_name: field.name for field in fields(struct)}
+    return ObjectShape(struct.like, flaws, required), names
+
+
+def read_body(struct: type[B], body: bytes) -> B:
+    """The fields of a JSON body. Raises a `BodyError` if one is wrong."""
+    shape, names = _shape(struct)
+    return struct(**{names[name]: value for name, value in shape.read(body).items()})
