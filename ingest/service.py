@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -136,7 +137,7 @@ class Ingest:
             JobRoutes(jobs, starter, settings.max_shards),
             DeadLetterRoutes(letters),
             FleetRoute(looks),
-            ServiceRoutes(self._ready, version, openapi.document(version)),
+            ServiceRoutes(self._ready, version, partial(openapi.document, version)),
         )
         self.routes = Routes(bodies, self.chapters)
 

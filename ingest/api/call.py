@@ -1,6 +1,6 @@
 """One request as its handler sees it, and the handler's reply."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -47,15 +47,15 @@ class Call:
         """Whether the method is HEAD: the answer's body is not sent."""
         return self.request.method == "HEAD"
 
-    async def read_one(self, parse: Callable[[bytes], T]) -> T:
+    def read_one(self, parse: Callable[[bytes], T]) -> Awaitable[T]:
         """What `parse` returns for the body of a request about one counter or one job."""
-        return await self._bodies.read_one(self.request, parse)
+        return self._bodies.read_one(self.request, parse)
 
-    async def read_many(
+    def read_many(
         self, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
-    ) -> tuple[T, int]:
+    ) -> Awaitable[tuple[T, int]]:
         """The same for a batch, and the size of the body. See `Bodies.read_many`."""
-        return await self._bodies.read_many(self.request, parse, quick)
+        return self._bodies.read_many(self.request, parse, quick)
 
     def announced(self) -> int:
         """The size of the body as the headers announce it, or 0. Raises a 413 if that is too large."""

@@ -37,7 +37,6 @@ S = TypeVar("S", bound=Struct)
 B = TypeVar("B", bound="Body")
 Schema = dict[str, Any]
 Headers = CIMultiDictProxy[str]
-Reader = Callable[[Query], Any]
 
 
 class Flaw(NamedTuple):
@@ -173,22 +172,29 @@ def marks(hint: Any, kind: type[Any]) -> Iterator[Any]:
             yield from marks(part, kind)
 
 
+class _Parameters(NamedTuple):
+    """How a struct is filled: for each field its name here, the client's name, and how it is read."""
+
+    in_query: list[tuple[str, str, Callable[[Query, str], Any]]]
+    always: frozenset[str]
+    """Those that are also read if they are missing, to raise the error."""
+    in_headers: list[tuple[str, str, Callable[[Headers], Any]]]
+    defaults: Struct | None
+    """What it is if the request has no parameters."""
+
+
 @cache
-def _parameters(struct: type[Struct]) -> tuple[list[tuple[str, Reader]], list[tuple[str, Header]]]:
-    """How the fields from the query are read, and those from headers, which come last."""
-    from_query: list[tuple[str, Reader]] = []
-    from_headers: list[tuple[str, Header]] = []
-    for field, (name, hint) in zip(fields(struct), hints_of(struct).items(), strict=True):
+def _parameters(struct: type[Struct]) -> _Parameters:
+    in_query, in_headers, hints = [], [], hints_of(struct)
+    for field in fields(struct):
+        hint = hints[field.encode_name]
         if header := next(marks(hint, Header), None):
-            from_headers.append((field.name, header))
+            in_headers.append((field.name, field.encode_name, header.of))
         else:
-            read = next(marks(hint, Read), None) or Read(_of_type(hint))
-            from_query.append((field.name, partial(_call, read.of, name)))
-    return from_query, from_headers
-
-
-def _call(read: Callable[[Query, str], Any], name: str, query: Query) -> Any:
-    return read(query, name)
+            read = next(marks(hint, Read), None)
+            in_query.append((field.name, field.encode_name, read.of if read else _of_type(hint)))
+    required = frozenset(field.encode_name for field in fields(struct) if field.required)
+    return _Parameters(in_query, required, in_headers, None if required else struct())
 
 
 def _of_type(hint: Any) -> Callable[[Query, str], Any]:
@@ -197,7 +203,8 @@ def _of_type(hint: Any) -> Callable[[Query, str], Any]:
         if get_origin(part) is list:
             return Query.all
         if get_origin(part) is Literal:
-            return lambda query, name: query.choice(name, *get_args(part))
+            choices = get_args(part)
+            return lambda query, name: query.choice(name, *choices)
     return Query.one
 
 
@@ -214,14 +221,17 @@ def types_in(hint: Any) -> Iterator[Any]:
 
 def read_parameters(struct: type[S], query: Query, headers: Headers) -> S:
     """The parameters of a request. Raises a `Problem` if one is wrong, or is not known."""
-    if struct is AnyParameters:
-        return struct()
-    from_query, from_headers = _parameters(struct)
-    values = {name: value for name, read in from_query if (value := read(query)) is not None}
-    query.done()
-    for name, header in from_headers:
-        values[name] = header.of(headers)
-    return struct(**values)
+    in_query, always, in_headers, defaults = _parameters(struct)
+    values = {}
+    if struct is not AnyParameters and (query.given or always):
+        for attribute, name, read in in_query:
+            if name in query.given or name in always:
+                values[attribute] = read(query, name)
+        query.done()
+    for attribute, name, read_header in in_headers:
+        if name in headers:
+            values[attribute] = read_header(headers)
+    return struct(**values) if values or defaults is None else defaults  # type: ignore[return-value] # its own defaults
 
 
 @cache

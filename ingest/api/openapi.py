@@ -221,15 +221,19 @@ def _parameters(asks: type[Struct]) -> Iterator[Schema]:
         }
 
 
+@cache
+def _classes(module: str) -> Mapping[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
+
+
 def _described(struct: type[Struct]) -> Mapping[str, str]:
     """What the strings behind the fields say of them, as everywhere in this code: by the names that clients use."""
     found: dict[str, str] = {}
     for owner in reversed(struct.__mro__):
         if not owner.__module__.startswith("ingest."):
             continue
-        (tree,) = ast.parse(inspect.getsource(owner)).body
-        assert isinstance(tree, ast.ClassDef)  # noqa: S101 (a class)
-        for here, behind in pairwise(tree.body):
+        for here, behind in pairwise(_classes(owner.__module__)[owner.__name__].body):
             match here, behind:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = _line(text.format_map(vars(sys.modules[owner.__module__])))

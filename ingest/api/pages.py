@@ -121,7 +121,8 @@ class Version(Struct):
 class ServiceRoutes:
     """What probes, Prometheus and clients ask about the service."""
 
-    def __init__(self, ready: Ready, version: str, document: bytes) -> None:
+    def __init__(self, ready: Ready, version: str, document: Callable[[], bytes]) -> None:
+        """`document` makes the OpenAPI document, which takes some time once."""
         self._ready = ready
         self._version = version
         self._document = document
@@ -149,4 +150,4 @@ class ServiceRoutes:
 
     async def openapi(self, _: Call, __: AnyParameters) -> bytes:
         """The description of the API"""
-        return self._document
+        return await asyncio.to_thread(self._document)

@@ -25,7 +25,7 @@ class Query:
     """
 
     def __init__(self, text: str) -> None:
-        self._values: dict[str, list[str]] = {}
+        self.given: dict[str, list[str]] = {}
         if not text:
             return
         try:
@@ -37,13 +37,13 @@ class Query:
         except ValueError:
             raise Problem(400, "the query is not valid percent-encoded UTF-8", field="query") from None
         for name, value in pairs:
-            self._values.setdefault(name, []).append(value)
+            self.given.setdefault(name, []).append(value)
 
     def all(self, name: str) -> list[str]:
-        return self._values.pop(name, [])
+        return self.given.pop(name, [])
 
     def one(self, name: str) -> str | None:
-        values = self._values.pop(name, None)
+        values = self.given.pop(name, None)
         if values is None:
             return None
         if len(values) > 1:
@@ -70,7 +70,7 @@ class Query:
         return min(number, most)
 
     def done(self) -> None:
-        for name in self._values:
+        for name in self.given:
             raise Problem(422, f"unknown parameter {name[:100]!r} in the query", field=name)
 
 

@@ -55,47 +55,48 @@ class Routes:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return await self._answer(request)
+            path, text = target_of(request)
+            query, caller = Query(text), request[CALLER]
+            if caller.in_query:
+                query.all("key")
+            template, parameter = split(path)
+            is_counter = path.startswith(COUNTERS)
+            given: list[Any] = []
+            if parameter is not None:
+                given.append(name_of(parameter) if is_counter else parameter)
+            methods = self._paths.get(template)
+            if methods is None:
+                raise _elsewhere("write a '/' in a counter's name as %2F" if is_counter else _LIST)
+            found = methods.get("GET" if request.method == "HEAD" else request.method)
+            if found is None:
+                raise _not_allowed(", ".join(methods))
+            call = Call(request, caller, self._bodies)
+            if found.asks is None:
+                query.done()
+            else:
+                given.append(read_parameters(found.asks, query, request.headers))
+            if found.body is not None:
+                given.append(await call.read_one(partial(read_body, found.body)))
+            return _answer_of(await found.handler(call, *given))
         except Exception as error:
             return problem_of(error).response()
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, text = target_of(request)
-        query, caller = Query(text), request[CALLER]
-        if caller.in_query:
-            query.all("key")
-        template, parameter = split(path)
-        given: list[Any] = []
-        if parameter is not None:
-            given.append(name_of(parameter) if path.startswith(COUNTERS) else parameter)
-        methods = self._paths.get(template)
-        if methods is None:
-            raise _elsewhere("write a '/' in a counter's name as %2F" if path.startswith(COUNTERS) else _LIST)
-        found = methods.get("GET" if request.method == "HEAD" else request.method)
-        if found is None:
-            allowed = ", ".join(methods)
-            raise Problem(405, f"this path takes {allowed}", headers={"Allow": allowed.replace("GET", "GET, HEAD")})
-        handler, asks, body = found
-        call = Call(request, caller, self._bodies)
-        if asks is None:
-            query.done()
-        else:
-            given.append(read_parameters(asks, query, request.headers))
-        if body is not None:
-            given.append(await call.read_one(partial(read_body, body)))
-        return _answer_of(await handler(call, *given))
 
 
 def _answer_of(reply: Any) -> web.StreamResponse:
     """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, or a stream."""
+    if type(reply) is Reply:
+        body, status, headers = reply
+        if headers is None:
+            return Answer(body if isinstance(body, bytes) else encode(body), status)
+        written = (body or None) if isinstance(body, bytes) else line(encode(body))
+        return web.Response(status=status, body=written, headers=headers)
     if isinstance(reply, web.StreamResponse):
         return reply
-    body, status, headers = reply if isinstance(reply, Reply) else (reply, 200, None)
-    if headers is None:
-        return Answer(body if isinstance(body, bytes) else encode(body), status)
-    return web.Response(
-        status=status, body=(body or None) if isinstance(body, bytes) else line(encode(body)), headers=headers
-    )
+    return Answer(reply if isinstance(reply, bytes) else encode(reply))
+
+
+def _not_allowed(methods: str) -> Problem:
+    return Problem(405, f"this path takes {methods}", headers={"Allow": methods.replace("GET", "GET, HEAD")})
 
 
 def _elsewhere(instead: str = _LIST) -> Problem:
