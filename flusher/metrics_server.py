@@ -7,6 +7,9 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from shared.config.settings import Settings
+from shared.http.server import HttpServer
+from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.runtime.metrics import REGISTRY
 
 PATHS: Final = ("/healthz", "/metrics")
@@ -15,10 +18,14 @@ CLOSING: Final = 1.0
 
 
 async def serve_status(
-    sock: socket.socket, refuse: Callable[[web.BaseRequest], web.Response | None], *, metrics: bool = True
-) -> web.ServerRunner:
-    """Answer on a bound socket until the runner's `cleanup`. Without `metrics`, /healthz alone. `refuse` returns the
-    answer to a request that may not be served.
+    sock: socket.socket,
+    refuse: Callable[[web.BaseRequest], web.Response | None],
+    settings: Settings,
+    *,
+    metrics: bool = True,
+) -> HttpServer:
+    """Answer on a bound socket until `stop`. Without `metrics`, /healthz alone. `refuse` returns the answer to a
+    request that may not be served.
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -26,10 +33,10 @@ async def serve_status(
         response.headers["Server"] = "Countersink"  # instead of versions of aiohttp and Python
         return response
 
-    runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=CLOSING)
-    await runner.setup()
-    await web.SockSite(runner, sock).start()
-    return runner
+    most = room_for(min(ADMINS, settings.max_connections), ADMINS + SPARE)
+    server = HttpServer(answer, most, settings.head_timeout)
+    await server.start(sock)
+    return server
 
 
 def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:

@@ -3,12 +3,9 @@
 import asyncio
 import logging
 import socket
-from dataclasses import replace
 from functools import partial
-from typing import Final
 
-from aiohttp import web
-
+from ingest.access.door import Door
 from ingest.access.doors import Doors, is_local
 from ingest.access.pictures import Pictures
 from ingest.api import openapi
@@ -20,10 +17,10 @@ from ingest.api.increments import IncrementRoutes
 from ingest.api.jobs import JobRoutes
 from ingest.api.pages import ServiceRoutes
 from ingest.api.pictures import PictureRoutes
-from ingest.api.receipts import AppliedWaits, ReceiptRoutes, Tracking
+from ingest.api.receipts import MOST_WAITS, AppliedWaits, ReceiptRoutes, Tracking
 from ingest.api.series import SeriesRoutes
 from ingest.api.totals import Totals
-from ingest.api.watch import Watches, WatchRoutes
+from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fair_lock import FairLock
 from ingest.publishing.linger import Pace
@@ -32,11 +29,11 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.server.fast_path import FastPath
+from ingest.server.middleware import UNDER_WAY, Refusals, entering
 from ingest.server.request_log import LOG
-from ingest.server.request_spans import traced
 from ingest.server.router import Routes
-from ingest.server.server import serve
 from ingest.statsd.statsd import Statsd, StatsdSockets
+from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
@@ -45,6 +42,9 @@ from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
+from shared.http.front import Handler
+from shared.http.server import HttpServer
+from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.letter_desk import LetterDesk
@@ -55,9 +55,6 @@ from shared.runtime.supervise import forever
 from shared.runtime.traces import Traces
 
 _log = logging.getLogger(__name__)
-
-ADMINS: Final = 100
-"""Connections of administrators, if they have a port of their own."""
 
 
 class Ingest:
@@ -88,8 +85,8 @@ class Ingest:
         self._spool = spool
         self._overlay = overlay
         self._settling = OverlayCleanup(store, overlay)
-        self._runner: web.ServerRunner | None = None
-        self._admin_runner: web.ServerRunner | None = None
+        self.server: HttpServer | None = None
+        self._admin_server: HttpServer | None = None
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
         readers = (self.reader, series) if series else (self.reader,)
@@ -104,8 +101,10 @@ class Ingest:
         )
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay)
-        self.waits = AppliedWaits(tracking, clock)
-        self.watches = Watches(self.reader, AllNames(store, overlay), render, clock)
+        half = max(settings.max_connections // 2, 1)  # places for what may last long: others are left for the rest
+        self.waits = AppliedWaits(tracking, clock, min(MOST_WAITS, half))
+        most_watched = min(MOST_PLACES, half * LEAST)
+        self.watches = Watches(self.reader, AllNames(store, overlay), render, clock, most_watched)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(
@@ -119,7 +118,9 @@ class Ingest:
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
         reads = ReadRoutes(self.reader, store, overlay, turns)
-        fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None)
+        fast_path = FastPath(
+            self.door, self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None
+        )
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         setter = Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards)
@@ -152,17 +153,38 @@ class Ingest:
         answered only there. With `statsd`, count the lines that come there.
         """
         await self._overlay.view(())
-        settings, traces = self._settings, self._traces
-        LOG.start(settings.log_requests)
+        LOG.start(self._settings.log_requests)
+        others = MOST_STREAMS if statsd is not None else 0
         if admin is not None:
-            few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
-            self._admin_door.is_local = is_local(admin)
-            self._admin_runner = await serve(self._admin_door, traced(self.routes, traces), None, admin, few)
-        routes = self.routes if admin is None else self.routes.public
-        self.door.is_local = is_local(sock)
+            others += ADMINS + SPARE
+            self._admin_server = await self._serve(admin, self._admin_door, self.routes, ADMINS, others)
         if statsd is not None:
             await self.statsd.start(statsd)
-        self._runner = await serve(self.door, traced(routes, traces), self._fast_path, sock, settings)
+        routes = self.routes if admin is None else self.routes.public
+        most = self._settings.max_connections
+        self.server = await self._serve(sock, self.door, routes, most, others, fast_path=self._fast_path)
+
+    async def _serve(
+        self,
+        sock: socket.socket,
+        door: Door,
+        routes: Handler,
+        most: int,
+        others: int,
+        *,
+        fast_path: FastPath | None = None,
+    ) -> HttpServer:
+        door.is_local = is_local(sock)
+        server = HttpServer(
+            entering(door, routes, self._traces),
+            room_for(min(most, self._settings.max_connections), others),
+            self._settings.head_timeout,
+            plain=fast_path,
+            refuse=Refusals(door),
+        )
+        UNDER_WAY.watchdogs.add(server.watchdog)
+        await server.start(sock)
+        return server
 
     async def tend(self) -> None:
         """Do the background work until cancelled. Raises the error after which the service can't go on, such as damaged
@@ -183,8 +205,9 @@ class Ingest:
         await self.watches.stop()
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
-                runners = filter(None, (self._runner, self._admin_runner))
-                await asyncio.gather(self.statsd.stop(), *(runner.cleanup() for runner in runners))
+                servers = filter(None, (self.server, self._admin_server))
+                patience = self._settings.drain_timeout
+                await asyncio.gather(self.statsd.stop(), *(server.stop(patience) for server in servers))
                 await self.publishing.drain()
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)

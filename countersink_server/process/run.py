@@ -19,7 +19,7 @@ from flusher.dead_letters.letter_desk import OneAtATime
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher, Waiters
-from flusher.metrics_server import serve_status
+from flusher.metrics_server import CLOSING, serve_status
 from flusher.service import make_flusher, make_runner, make_tools, make_worker
 from ingest.access.doors import Doors
 from ingest.publishing.spool import Spool
@@ -74,7 +74,8 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
         await ready(parts, flushes=True)
         for sock in filter(None, (sockets.public, sockets.admin)):
             shows = sock is sockets.admin or sockets.admin is None
-            status.push_async_callback((await serve_status(sock, doors.at(sock), metrics=shows)).cleanup)
+            server = await serve_status(sock, doors.at(sock), settings, metrics=shows)
+            status.push_async_callback(server.stop, CLOSING)
         measured = sockets.admin or sockets.public
         at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
         say(f"countersink flusher is up{at}, its data in {parts.where}")

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from countersink_server.process import unix_socket
 from ingest.access.origins import is_loopback
-from ingest.server import server
 from ingest.statsd.statsd import StatsdSockets
+from shared.http.server import listen as bound
 from shared.model.errors import SettingsError
 
 _log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def listen(address: Address) -> socket.socket:
     """A bound socket; port 0 takes a free one."""
     host, port, option = address
     try:
-        return server.listen(host, port)
+        return bound(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             why = f"port {port} of {host} is taken: choose another with {_port(option)}"

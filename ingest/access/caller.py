@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
 
@@ -141,7 +141,9 @@ class Caller(NamedTuple):
         return f"{self.owner}/{id_}" if self.owner else id_
 
 
-CALLER: Final = web.RequestKey("caller", Caller)
+CALLER: Final["web.RequestKey[Caller]"] = (
+    web.RequestKey("caller", Caller) if hasattr(web, "RequestKey") else cast("Any", "caller")  # before aiohttp 3.14
+)
 """Handlers find the caller in the request under this key."""
 
 

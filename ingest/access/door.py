@@ -20,10 +20,10 @@ from ingest.access.origins import is_address, is_loopback
 from ingest.access.pictures import COUNTERS, NONE_SHOWN, Pictures
 from ingest.access.proxies import client_of, trusts
 from ingest.access.scopes import TO_COUNT
-from ingest.access.tenants import tenant_of
 from ingest.http.cors import PREFLIGHT
 from ingest.http.problems import Problem
 from shared.config.lists import Network
+from shared.http.tenants import tenant_of
 from shared.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from ingest.access.door import Door
 from ingest.access.keyring import LOOK, KeyRing
 from ingest.access.origins import is_loopback
 from ingest.access.pictures import Pictures
-from ingest.access.tenants import peer_of
 from ingest.http.problems import problem_of
 from ingest.http.requests import target_of
 from shared.config.settings import Settings
+from shared.http.tenants import peer_of
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import forever
 

@@ -11,7 +11,7 @@ from multidict import CIMultiDictProxy
 
 from ingest.access.caller import Caller
 from ingest.http.bodies import Bodies
-from ingest.http.requests import has_gone, told_when_it_leaves
+from shared.http.front import has_gone, told_when_it_leaves
 
 T = TypeVar("T")
 

@@ -126,12 +126,19 @@ class Watch:
 class Watches:
     """All watches of this process. While there are none, it does nothing."""
 
-    def __init__(self, reader: Reader, names: AllNames, render: Callable[[Reading], bytes], clock: Clock) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        names: AllNames,
+        render: Callable[[Reading], bytes],
+        clock: Clock,
+        most: int = MOST_PLACES,
+    ) -> None:
         self._reader = reader
         self._names = names
         self._render = render
         self._clock = clock
-        self.places = Places(MOST_PLACES, "counters are watched", "read them now and then")
+        self.places = Places(most, "counters are watched", "read them now and then")
         self._watches: dict[Watch, None] = {}
         self._shown: dict[str, tuple[Reading, Shown]] = {}
         """The last reading of each watched counter: all watches of it share one."""

@@ -129,7 +129,7 @@ class Bodies:
             body = content.read_nowait(-1) if content.is_eof() else await self._receive(request, share, limit)
         except TimeoutError:
             raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
-        except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
+        except (OSError, aiohttp.ClientError, web.RequestPayloadError):
             raise Problem(
                 400, "the body ended early, does not match its headers, or comes in too many tiny chunks", close=True
             ) from None
@@ -142,9 +142,8 @@ class Bodies:
         is sent and not half-way.
         """
         share.grow_to(self.announced(request, limit))
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # so that aiohttp does not take this for the answer
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         content = request.content
         body = bytearray()
         async with asyncio.timeout(self._timeout):

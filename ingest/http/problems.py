@@ -2,14 +2,11 @@
 
 import logging
 import math
-from http import HTTPStatus
-from typing import Any, Final
 
-import orjson
 from aiohttp import web
 
-from ingest.http.responses import SECURE, date, line
 from ingest.parsing.json_object import BodyError
+from shared.http import answers
 from shared.model.errors import (
     CountersinkError,
     DamagedError,
@@ -21,9 +18,6 @@ from shared.model.errors import (
 from shared.runtime import metrics
 
 _log = logging.getLogger(__name__)
-LONGEST_FIELD: Final = 8_192
-"""Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
-_HEADERS: Final = {"Content-Type": "application/problem+json", **SECURE}
 
 
 class Problem(Exception):  # noqa: N818 (the RFC's word)
@@ -50,15 +44,15 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
     def response(self) -> web.Response:
         response = web.Response(
             status=self.status,
-            body=line(self.document()),
-            headers={**_HEADERS, **self.headers},
+            body=answers.line(self.document()),
+            headers={**answers.PROBLEM, **self.headers},
         )
         if self.close:
             response.force_close()
         return response
 
     def document(self) -> bytes:
-        return document(self.status, self.detail, self.field)
+        return answers.document(self.status, self.detail, self.field)
 
     async def answer(self, _: web.BaseRequest) -> web.Response:
         """A handler that answers with the problem."""
@@ -68,24 +62,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         """The bytes that aiohttp would write, for requests that do not reach it. The caller closes the connection
         if the problem says `close`.
         """
-        body = line(self.document())
-        headers = {
-            **_HEADERS,
-            **self.headers,
-            "Content-Length": str(len(body)),
-            "Date": date.now().decode(),
-            **({"Connection": "close"} if self.close else {}),
-        }
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode() + body
-
-
-def document(status: int, detail: str, field: str | None = None) -> bytes:
-    content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
-    content["detail"] = detail
-    if field is not None:
-        content["field"] = field[:LONGEST_FIELD].encode(errors="replace").decode()
-    return orjson.dumps(content)
+        return answers.problem(self.status, self.detail, field=self.field, headers=self.headers, close=self.close)
 
 
 def problem_of(error: Exception) -> Problem:

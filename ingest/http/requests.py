@@ -3,12 +3,10 @@
 import base64
 import math
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol, cast
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.http.problems import Problem
@@ -80,37 +78,6 @@ def target_of(request: web.BaseRequest) -> tuple[str, str]:
     if path.startswith("/"):
         return path, query
     return request.rel_url.raw_path, request.rel_url.raw_query_string  # absolute form, as proxies send it
-
-
-class ClientEnd(Protocol):
-    """What the connection of a request can tell of its client."""
-
-    def has_gone(self, *, probe: bool) -> bool:
-        """Whether the client has hung up. `probe`: an interim answer may be written to find out."""
-
-    def tell(self, leaves: Callable[[], None]) -> None:
-        """Call `leaves` when the client has closed its sending side, and when the connection is lost."""
-
-
-def has_gone(request: web.BaseRequest) -> bool:
-    """Whether the client of a request that is not answered yet has hung up."""
-    connection = cast("ClientEnd | None", request.protocol)
-    return connection is None or connection.has_gone(probe=request.version >= HttpVersion11)
-
-
-@contextmanager
-def told_when_it_leaves(request: web.BaseRequest, tell: Callable[[], None]) -> Iterator[None]:
-    """In this context, `tell` is called when the client seems to hang up. Only what is written to it then can tell."""
-    connection = cast("ClientEnd", request.protocol)
-    connection.tell(tell)
-    try:
-        yield
-    finally:
-        connection.tell(nobody)
-
-
-def nobody() -> None:
-    """Do nothing: the callback for a connection whose end interests nobody."""
 
 
 def page_token(last: str) -> str:

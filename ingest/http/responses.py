@@ -1,18 +1,13 @@
 """Writes answers: JSON with head and body in one piece, and what browsers may keep."""
 
-import time
-from email.utils import formatdate
 from typing import Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-SECURE: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
-}
-"""Headers of all answers: browsers do not guess the type, and tell no other site of our URLs."""
+from shared.http.answers import SECURE, date, line
+
+__all__ = ["JSON", "PUBLIC", "SECURE", "Answer", "line", "written"]
 PUBLIC: Final = {
     **SECURE,
     "Access-Control-Allow-Origin": "*",
@@ -41,6 +36,8 @@ class Answer(web.Response):
         self._bytes = body
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        if self._written:  # aiohttp does again what the front has had done
+            return None
         transport = request.transport
         plain = self.is_plain and request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
         if not plain or transport is None or transport.is_closing() or self.status not in _HEADS:
@@ -48,8 +45,6 @@ class Answer(web.Response):
         transport.write(written(self.status, self._bytes))
         self._written = True
         self._bytes, self.body = b"", None  # not kept for as long as the client does not read
-        if request.protocol.writing_paused:  # a client that does not read its answers has to wait
-            await request.writer.drain()
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -61,29 +56,6 @@ class Answer(web.Response):
         return True if self._written else super().keep_alive
 
 
-def line(body: bytes) -> bytes:
-    """The JSON of an answer, as a line: a shell's prompt then begins on the next one."""
-    return b"%b\n" % body
-
-
 def written(status: int, body: bytes) -> bytes:
     """The bytes of a whole answer to a plain request. `body` lacks the end of its line."""
     return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (_HEADS[status], len(body) + 1, date.now(), body)
-
-
-class _Date:
-    """The value of the header Date, formatted once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = b""
-
-    def now(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True).encode()
-        return self._text
-
-
-date: Final = _Date()

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NoReturn
 
-from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch, Draft, gathered
 from ingest.publishing.coalescer import Coalescer
@@ -14,6 +13,7 @@ from ingest.publishing.envelope_spans import begun
 from ingest.publishing.known_ids import KnownIds
 from ingest.publishing.linger import Pace
 from ingest.publishing.pending_shares import PER_SUM, PendingShares, weight_of, weight_of_id
+from shared.http.tenants import LOCAL
 from shared.model.errors import (
     CountersinkError,
     DamagedError,

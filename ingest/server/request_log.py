@@ -4,10 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from aiohttp import web
-
-from ingest.access.caller import CALLER, Caller
-from ingest.http.requests import target_of
+from ingest.access.caller import Caller
 
 NAME: Final = "countersink.requests"
 """The logger. Its lines are written whatever the log level."""
@@ -52,23 +49,31 @@ class RequestLog:
 LOG: Final = RequestLog()
 
 
-def note(request: web.BaseRequest, status: int, seconds: float) -> None:
+def note(
+    method: str,
+    path: str,
+    status: int,
+    seconds: float,
+    *,
+    caller: Caller | None,
+    version: str = "1.1",
+    agent: str = "",
+) -> None:
     """Log a request that is answered now. Its query is left out: a key may stand there."""
-    caller: Caller | None = request.get(CALLER)
-    path = target_of(request)[0][:LONGEST]
+    path = path[:LONGEST]
     http = {
-        "requestMethod": request.method,
+        "requestMethod": method,
         "requestUrl": path,
         "status": status,
         "latency": f"{seconds:.6f}s",
-        "protocol": f"HTTP/{request.version.major}.{request.version.minor}",
-        "userAgent": request.headers.get("User-Agent", "")[:LONGEST],
+        "protocol": f"HTTP/{version}",
+        "userAgent": agent[:LONGEST],
         "remoteIp": caller.client if caller is not None else "",
     }
     key = caller.key.id if caller is not None and caller.key is not None else "-"
     _log.log(
         logging.INFO if status < 500 else logging.WARNING,  # noqa: PLR2004 (where our faults begin)
         "%s %s %d in %.1f ms, key %s",
-        *(request.method, path, status, seconds * 1_000, key),
+        *(method, path, status, seconds * 1_000, key),
         extra={"http": http},
     )

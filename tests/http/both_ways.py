@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from shared.http.front import Front
+from shared.http.server import HttpServer
 from shared.runtime import metrics
 from tests.http.service import Service, running
 
@@ -23,19 +25,18 @@ def post(body: bytes | None = None, headers: bytes = b"", name: bytes = b"c") ->
     return b"POST /v1/counters/%b HTTP/1.1\r\nHost: h\r\n%b%b\r\n%b" % (name, headers, length, body or b"")
 
 
+def server_of(service: Service) -> HttpServer:
+    assert service.ingest.server is not None
+    return service.ingest.server
+
+
 def by_aiohttp(service: Service) -> int:
     """Requests that did not go the short way."""
-    assert service.ingest._runner is not None
-    server = service.ingest._runner.server
-    assert server is not None
-    return server.requests_count
+    return server_of(service).aiohttp.requests_count
 
 
-def connections(service: Service) -> list[Any]:
-    assert service.ingest._runner is not None
-    server = service.ingest._runner.server
-    found: list[Any] = server.connections if server is not None else []
-    return found
+def connections(service: Service) -> list[Front]:
+    return [*server_of(service).watchdog.fronts]
 
 
 async def poll(condition: Any) -> None:

@@ -17,10 +17,10 @@ from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker
-from ingest.server.server import listen
 from ingest.service import Ingest
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import FleetView
+from shared.http.server import listen
 from shared.runtime.supervise import Stop
 from shared.wiring.process import Parts, connect
 from tests.http import answer, contract

@@ -1,42 +1,36 @@
-"""What is used of aiohttp's connection: all of it in one file, all of it checked at the start."""
+"""aiohttp is used by its public names alone, so its versions may come as they like."""
 
 import ast
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp import BaseConnector, StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
 
-from ingest.server import aiohttp_connection
-from ingest.server.aiohttp_connection import SUPPORTED, USED, check_aiohttp
-from shared.model.errors import SettingsError
-from tests.meta.checkout import ROOT, pyproject
+from tests.meta.checkout import ROOT
 
-OWNER = ROOT / "ingest" / "server" / "aiohttp_connection.py"
-
-
-def private_of_aiohttp(file: Path) -> set[str]:
-    """Private attributes of its connection that a file names."""
-    nodes = ast.walk(ast.parse(file.read_text()))
-    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return {name for name in named if name.startswith("_") and not name.startswith("__")} & {*dir(web.RequestHandler)}
+CLASSES = (
+    *(web.BaseRequest, web.Request, web.RequestHandler, web.Response, web.Server, web.StreamResponse),
+    *(AbstractStreamWriter, BaseConnector, StreamReader),
+)
+PRIVATE = {
+    name for kind in CLASSES for name in (*dir(kind), *getattr(kind, "__slots__", ())) if name[:1] == "_" != name[1:2]
+}
+FILES = [file for room in ("ingest", "flusher", "shared", "countersink_server") for file in (ROOT / room).rglob("*.py")]
 
 
-def test_all_that_is_used_is_checked_at_the_start() -> None:
-    assert private_of_aiohttp(OWNER) == {name for name in USED if name.startswith("_")}
-    check_aiohttp()
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "ingest").rglob("*.py")), ids=lambda path: path.name)
-def test_nobody_else_uses_it(file: Path) -> None:
-    if file not in {OWNER, OWNER.parent / "server.py"}:
-        assert not private_of_aiohttp(file) - {"_loop"}
-
-
-def test_an_aiohttp_that_is_made_in_another_way_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aiohttp_connection, "USED", (*USED, "_of_tomorrow"))
-    with pytest.raises(SettingsError, match=r"_of_tomorrow is missing.*pip install 'aiohttp>="):
-        check_aiohttp()
-
-
-def test_the_versions_are_those_of_the_package() -> None:
-    assert SUPPORTED in pyproject()["project"]["dependencies"]
+@pytest.mark.parametrize("file", sorted(file for file in FILES if "aiohttp" in file.read_text()), ids=str)
+def test_no_private_name_of_aiohttp_is_used(file: Path) -> None:
+    """But for those of an object's own, which may have the same name."""
+    nodes = [*ast.walk(ast.parse(file.read_text()))]
+    others = [
+        node for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in {"self", "cls"}
+    ]
+    assert not {node.attr for node in others} & PRIVATE
+    imported = [
+        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiohttp")
+    ]
+    assert all(node.module in {"aiohttp", "aiohttp.abc"} for node in imported)
+    assert not any(alias.name.startswith("_") for node in imported for alias in node.names)
+    bases = [ast.unparse(base) for node in nodes if isinstance(node, ast.ClassDef) for base in node.bases]
+    assert not {base for base in bases if base.endswith("RequestHandler")}

@@ -9,11 +9,10 @@ import pytest
 from ingest.access.caller import Caller
 from ingest.access.door import Door
 from ingest.http.problems import Problem
-from ingest.server.connection_limit import ConnectionLimit
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
 from shared.runtime import metrics
 from tests.http import answer, contract
-from tests.http.both_ways import END, by_aiohttp, check, connected, pair, post
+from tests.http.both_ways import END, by_aiohttp, check, connected, pair, post, server_of
 from tests.http.service import Service, running
 from tests.meta.checkout import ROOT
 
@@ -42,13 +41,15 @@ OTHERS: Final = [
 ]
 NOT_HTTP: Final = {
     "nonsense": (b"nonsense\r\n\r\n", 400),
+    "CONNECT": (b"CONNECT h:80 HTTP/1.1\r\nHost: h\r\n\r\n", 400),
     "an unknown method": (b"X /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n", 400),
     "no host": (b"POST /v1/counters/c HTTP/1.1\r\n\r\n", 400),
     "two lengths": (post(b"{}", b"Content-Length: 2\r\n"), 400),
     "a long line": (b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n" % (b"x" * 20_000), 414),
     "a long header": (b"GET / HTTP/1.1\r\nHost: h\r\nX: %b\r\n\r\n" % (b"x" * 10_000), 431),
 }
-FAST: Final = [post(), post(b'{"delta": 2, "id": "one"}'), post(b"[]"), post(b'{"x": 1}'), post(name=b"..")]
+FAST: Final = [post(), post(b'{"delta": 2, "id": "one"}'), post().replace(b"POST", b"GET")]
+MIXED: Final = [*FAST, post(b"[]"), post(b'{"x": 1}'), post(name=b"..")]
 
 
 def bytes_of(method: str, target: str) -> bytes:
@@ -122,7 +123,7 @@ async def test_it_is_passed_once_by_what_is_not_http(
 
 async def test_what_is_refused_at_the_door_gets_no_further(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     before = metrics.ACCEPTED.get()
-    requests = [*(bytes_of(*one) for one in (*DESCRIBED, *OTHERS)), *FAST]
+    requests = [*(bytes_of(*one) for one in (*DESCRIBED, *OTHERS)), *MIXED]
     with monkeypatch.context() as patch:
         patch.setattr(Door, "enter", refuse)
         async with connected(service) as client:
@@ -141,7 +142,7 @@ async def test_what_is_refused_at_the_door_gets_no_further(service: Service, mon
 async def test_pipelined_requests_pass_one_by_one(
     service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch, cut: int | None, *, refused: bool
 ) -> None:
-    requests = [*FAST, bytes_of("GET", "/healthz"), *FAST, bytes_of("PATCH", "/"), bytes_of("GET", "/no"), *FAST]
+    requests = [*MIXED, bytes_of("GET", "/healthz"), *FAST, bytes_of("PATCH", "/"), bytes_of("GET", "/no"), *MIXED]
     paths = [data.split(b" ")[1].decode() for data in requests]
     if refused:
         watched = Door.enter
@@ -175,11 +176,12 @@ async def test_the_body_is_neither_asked_for_nor_judged_before_it(
 async def test_it_comes_before_the_word_that_there_are_too_many(
     service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ConnectionLimit, "enter", lambda *_: False)
-    assert (await ask(service, post())).status == 503
-    assert entered == [("POST", "/v1/counters/c", "")]
+    server_of(service).watchdog.most = 0
+    request = bytes_of("GET", "/v1/counters/c")
+    assert (await ask(service, request)).status == 503
+    assert entered == [("GET", "/v1/counters/c", "")]
     monkeypatch.setattr(Door, "enter", refuse)
-    assert (await ask(service, post())).status == 403
+    assert (await ask(service, request)).status == 403
 
 
 @pytest.mark.parametrize(
@@ -249,4 +251,4 @@ def test_nobody_behind_it_asks_again_who_it_is() -> None:
         for file in sorted((ROOT / "ingest").rglob("*.py"))
         if any(word in file.read_text() for word in ("tenant_of", "peername", ".remote"))
     ]
-    assert asking == ["ingest/access/door.py", "ingest/access/tenants.py"]
+    assert asking == ["ingest/access/door.py"]

@@ -4,16 +4,18 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 
-import ingest.server.server
-from ingest.server.connection import Connection
+from ingest.access.door import Door
+from ingest.http.problems import Problem
+from shared.http import watchdog
+from shared.http.front import Front
 from shared.model.errors import TransientError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from tests.http.both_ways import Client, by_aiohttp, connected, connections, poll, post
+from tests.http.both_ways import Client, by_aiohttp, connected, connections, poll, post, server_of
 from tests.http.service import Service, running
 
 CLOSE: Final = b"Connection: close\r\n"
@@ -40,20 +42,20 @@ class _Gate:
 @pytest.fixture
 async def waiting(
     service: Service, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Service, Client, Connection, _Gate]]:
+) -> AsyncIterator[tuple[Service, Client, Front, _Gate]]:
     """A client whose request is on the short way, and waits."""
     gate = _Gate(service, monkeypatch)
     async with connected(service) as client:
         client.writer.write(post(b'{"delta": 1}', name=b"first"))
         await gate.reached.wait()
         (connection,) = connections(service)
-        assert connection._answering
+        assert connection.is_answering()
         yield service, client, connection, gate
     gate.open.set()
     await poll(lambda: connection not in connections(service))
 
 
-Waiting = tuple[Service, Client, Connection, _Gate]
+Waiting = tuple[Service, Client, Front, _Gate]
 
 
 async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Waiting) -> None:
@@ -66,7 +68,7 @@ async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Wai
     assert by_aiohttp(service) == 0
     gate.open.clear()
     client.writer.write(post(b'{"delta": 3}'))
-    await poll(lambda: connection._answering)
+    await poll(connection.is_answering)
     read = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n"
     client.writer.write(read + b"\r\n" + post(b"[]") + post(b'{"delta": 4}') + read + CLOSE + b"\r\n")
     gate.open.set()
@@ -99,9 +101,9 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(waiting: Waiting, f
         client.writer.transport.abort()
     else:
         client.writer.close()
-    await poll(lambda: connection._ends)
+    await poll(lambda: connection._ended)
     gate.open.set()
-    await poll(lambda: not connection._answering)
+    await poll(lambda: not connection.is_answering())
     await poll(lambda: not connections(service))
     gc.collect()  # an exception that nobody asked for would be logged
     await asyncio.sleep(0)
@@ -122,7 +124,8 @@ async def test_a_client_that_goes_away_with_more_behind(waiting: Waiting) -> Non
 async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest.server.server, "IDLE", idle := 0.4)
+    monkeypatch.setattr(watchdog, "IDLE", idle := 0.4)
+    monkeypatch.setattr(watchdog, "LOOK", 0.05)
     loop = asyncio.get_running_loop()
     async with running(tmp_path) as service, connected(service) as client:
         begun = loop.time()
@@ -147,7 +150,7 @@ async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
 class _Full:
     """As a transport is whose buffer is full after the first answer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Front) -> None:
         self._connection = connection
         self._transport = connection.transport
 
@@ -163,7 +166,6 @@ class _Full:
 async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: Waiting) -> None:
     service, client, connection, gate = waiting
     transport = connection.transport
-    assert transport is not None
     connection.transport = _Full(connection)  # type: ignore[assignment]
     gate.open.set()
     await client.until(lambda: client.answers() == 1)
@@ -176,12 +178,20 @@ async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: W
     assert by_aiohttp(service) == 0
 
 
-async def test_a_client_that_does_not_read_a_refusal_is_read_no_further(service: Service) -> None:
+def _refuse(*_: object) -> NoReturn:
+    raise Problem(403, "nobody may do anything")
+
+
+async def test_a_client_that_does_not_read_a_refusal_is_read_no_further(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connected(service) as client:
-        await poll(lambda: connections(service) and connections(service)[0].waits_alone())
+        await poll(lambda: connections(service))
         (connection,) = connections(service)
-        transport, connection.transport = connection.transport, _Full(connection)
-        await client.ask(post(b"[]"))
+        transport, connection.transport = connection.transport, _Full(connection)  # type: ignore[assignment]
+        with monkeypatch.context() as patch:
+            patch.setattr(Door, "enter", _refuse)
+            await client.ask(post())
         connection.transport = transport
         client.writer.write(post())
         await poll(lambda: connection._held)
@@ -217,8 +227,7 @@ async def test_stopping_gives_up_after_the_drain_timeout(waiting: Waiting) -> No
     service, client, _, _ = waiting
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    assert service.ingest._runner is not None
-    await service.ingest._runner.cleanup()
+    await server_of(service).stop(1.0)
     assert 0.9 < loop.time() - begun < 4  # it is 1 second
     await client.until(lambda: client.closed)
     assert client.seen == b""

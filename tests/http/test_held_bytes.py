@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from ingest.server.connection_limit import ConnectionLimit
-from ingest.server.held_bytes import FREE, HeldBytes
-from tests.http.both_ways import poll
+from shared.http.watchdog import UNCOUNTED, HeldBytes, Watchdog
+from tests.http.both_ways import poll, server_of
 from tests.http.service import Service, running
 from tests.http.test_slow_clients import closed
 
@@ -28,10 +27,8 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield it
 
 
-def limit_of(service: Service) -> ConnectionLimit:
-    assert service.ingest._runner is not None
-    limit: ConnectionLimit = service.ingest._runner.server.connection_limit  # type: ignore[union-attr]
-    return limit
+def watchdog_of(service: Service) -> Watchdog:
+    return server_of(service).watchdog
 
 
 @contextlib.contextmanager
@@ -52,8 +49,8 @@ def deaf(service: Service, count: int, number: int = 1) -> Iterator[list[socket.
 async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connections_are_dropped(
     service: Service,
 ) -> None:
-    limit = limit_of(service)
-    held = limit.held = HeldBytes(MOST)
+    watchdog = watchdog_of(service)
+    held = watchdog.held = HeldBytes(MOST)
     before = closed("memory")
     with deaf(service, 40):
         await poll(lambda: closed("memory") >= before + 20)
@@ -63,20 +60,20 @@ async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connect
         answer = await service.get("/v1/counters?limit=1000")
         assert (answer.status, len(answer.json["counters"])) == (200, NAMES)
         assert held.held <= MOST
-    await poll(lambda: not held.held and len(limit) == 1)
-    assert not held._connections
+    await poll(lambda: not held.held and len(watchdog.fronts) == 1)
+    assert not held._fronts
 
 
 async def test_what_comes_behind_a_request_counts_too(service: Service) -> None:
-    limit = limit_of(service)
-    held = limit.held = HeldBytes(MOST)
+    watchdog = watchdog_of(service)
+    held = watchdog.held = HeldBytes(MOST)
     before = closed("memory")
     much = b"POST /v1/counters/c?wait=applied&timeout=60 HTTP/1.1\r\nHost: h\r\n\r\n" + LIST * 4_000
     with contextlib.ExitStack() as stack:
         for number in range(100):
             client = stack.enter_context(socket.create_connection(service.address))
             client.setblocking(False)
-            assert client.send(much) > FREE, number
+            assert client.send(much) > UNCOUNTED, number
         await poll(lambda: closed("memory") > before)
         assert 0 < held.held <= MOST // 2
     await service.apply()
@@ -102,4 +99,4 @@ def test_the_one_that_is_unread_for_longest_goes_first() -> None:
     assert (large.dropped, held.held) == (True, 70)
     for one in (*ones, other, large):
         held.leave(one)
-    assert (held.held, held._tenants, held._connections) == (0, {}, {})
+    assert (held.held, held._tenants, held._fronts) == (0, {}, {})

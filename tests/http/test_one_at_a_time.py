@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.http.both_ways import Client, connected, connections, poll, post
+from tests.http.both_ways import END, Client, connected, connections, poll, post
 from tests.http.service import Service, running
 
 CHUNKED: Final = (
@@ -31,25 +31,16 @@ async def send_all(client: Client, data: bytes, piece: int) -> None:
 
 @pytest.mark.parametrize("trailer", TRAILERS)
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
-async def test_nothing_follows_a_chunked_body(service: Service, trailer: bytes, piece: int) -> None:
-    """The parser takes the last header of a chunked body for one of the next request."""
+async def test_no_trailer_becomes_part_of_the_next_request(service: Service, trailer: bytes, piece: int) -> None:
+    """A parser of aiohttp takes the last trailer of a chunked body for a header of the next request."""
+    stolen = post(b"{}", b"Idempotency-Key: stolen\r\n", name=b"next")
     async with connected(service) as client:
-        await send_all(client, CHUNKED % trailer + post(name=b"next") + post(name=b"other"), piece)
+        chunked = CHUNKED % trailer
+        await send_all(client, chunked + post(name=b"next") + stolen + chunked + END, piece)
         await client.until(lambda: client.closed)
-        assert client.seen.startswith(b"HTTP/1.1 202 ")
-        assert b"Connection: close" in client.seen
-        assert client.answers() == 1
-    assert await service.totals() == {"c": 1}
-
-
-@pytest.mark.parametrize("trailer", TRAILERS)
-async def test_a_request_after_a_chunked_one_needs_a_new_connection(service: Service, trailer: bytes) -> None:
-    async with connected(service) as client:
-        await client.ask(CHUNKED % trailer)
-        client.writer.write(post(name=b"next"))
-        await client.until(lambda: client.closed)
-        assert client.answers() == 1
-    assert await service.totals() == {"c": 1}
+        assert client.seen.count(b"HTTP/1.1 202 ") == 4
+        assert b"duplicate" not in client.seen
+    assert await service.totals() == {"c": 2, "next": 2}
 
 
 @pytest.mark.parametrize("behind", [CHUNKED % b"X: y\r\n", post(b"{}", b"X: %b\r\n" % (b"x" * 8_000))])
@@ -63,7 +54,6 @@ async def test_what_comes_behind_a_request_that_waits_is_hardly_read(service: Se
         for _ in range(20):
             await asyncio.sleep(0.005)
             assert len(connection._held) <= 262_144
-            assert not connection.unanswered()
         client.writer.transport.abort()
         await poll(lambda: connection not in connections(service))
 
@@ -74,7 +64,7 @@ async def test_a_client_that_hangs_up_is_noticed_though_it_sent_more(service: Se
         (connection,) = connections(service)
         await poll(lambda: connection._held)
         client.writer.transport.abort()
-        await poll(lambda: connection.transport is None)
+        await poll(lambda: connection not in connections(service))
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,25 @@ from typing import Final
 
 import pytest
 
-from ingest.server import connection_limit, slow_clients
-from ingest.server.heads import LONGEST_HEAD
+from shared.http import watchdog
+from shared.http.heads import LONGEST_HEAD
 from shared.runtime import metrics
 from tests.http import answer, contract
-from tests.http.both_ways import Client, connected, post
+from tests.http.both_ways import Client, connected, connections, post
 from tests.http.service import Service, running
 
 HEAD_TIMEOUT: Final = 0.3
 MOST: Final = 8
 GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
 LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n"
+PROBE: Final = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
 CLOSE: Final = b"Connection: close\r\n"
 STARTS: Final = (b"P", b"POST /v1/counters/c HTTP/1.1\r\n", post()[:-1], b"GET / HTTP/1.1\r\nX: y")
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limit, "LOOK", 0.05)
+    monkeypatch.setattr(watchdog, "LOOK", 0.05)
 
 
 @pytest.fixture(params=[True, False], ids=["short", "long"])
@@ -42,9 +43,7 @@ async def poll(condition: Callable[[], object]) -> None:
 
 
 def open_now(service: Service) -> int:
-    assert service.ingest._runner is not None
-    server = service.ingest._runner.server
-    return len(getattr(server, "connection_limit", ()))
+    return len(connections(service))
 
 
 def closed(why: str) -> float:
@@ -148,7 +147,7 @@ async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
 async def test_a_client_that_does_not_read_is_dropped(
     service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
-    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
+    monkeypatch.setattr(watchdog, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         writer.write(request_ * (20_000_000 // (50_000 if request_ is LARGE else 400)))
@@ -160,16 +159,14 @@ async def test_a_client_that_does_not_read_is_dropped(
 
 
 def _sockets(service: Service) -> list[asyncio.Transport]:
-    assert service.ingest._runner is not None
-    connections = getattr(service.ingest._runner.server, "connections", [])
-    return [item._socket for item in connections if item._socket is not None]
+    return [front.transport for front in connections(service)]
 
 
 async def test_a_client_that_does_not_read_the_last_answer_is_dropped_too(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not so long that we would have to stop, but the connection can't be closed before it is read."""
-    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
+    monkeypatch.setattr(watchdog, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         await poll(lambda: _sockets(service))
@@ -232,28 +229,93 @@ async def test_slow_clients_are_dropped_before_idle_ones(service: Service) -> No
             client.writer.close()
 
 
-async def test_where_all_wait_for_us_one_too_many_is_503(service: Service) -> None:
-    waits = post(name=b"c?wait=applied&timeout=60")
+def gate_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nothing is published before it is set."""
+    gate, publish = asyncio.Event(), service.parts.publisher.publish
 
-    async def ask(client: Client) -> None:
-        client.writer.write(waits)
+    async def wait(*arguments: object) -> None:
+        await gate.wait()
+        await publish(*arguments)  # type: ignore[arg-type] # as they came
 
-    async with many(service, MOST, ask) as clients:
-        await poll(lambda: service.ingest.publishing is not None and len(clients) == MOST)
-        for request in (post(), GET, post(b"{}")):
+    monkeypatch.setattr(service.parts.publisher, "publish", wait)
+    return gate
+
+
+async def send(client: Client) -> None:
+    client.writer.write(post())
+
+
+async def test_where_all_wait_for_us_places_are_kept_for_probes_and_for_counting(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = gate_of(service, monkeypatch)
+    async with many(service, MOST, send) as clients:
+        for request, status in ((GET, 503), (PROBE, 200), (LARGE, 503), (post(name=b"c?wait=applied"), 503)):
             async with connected(service) as client:
-                client.writer.write(request)
+                client.writer.write(request + PROBE)
                 await client.until(lambda client=client: client.closed)  # type: ignore[misc]
-                assert problem_in(client) == 503
+                found = answer.parse(client.seen)
+                assert (found.status, found.headers["Connection"], client.answers()) == (status, "close", 1)
         async with contextlib.AsyncExitStack() as stack:
-            flood = [await stack.enter_async_context(connected(service)) for _ in range(connection_limit.SPARE + 20)]
+            flood = [await stack.enter_async_context(connected(service)) for _ in range(watchdog.SPARE + 20)]
             await poll(lambda: sum(client.closed for client in flood) >= 20)
             assert not any(client.seen for client in flood)
-        async with service.applying():
-            for client in clients:
-                await client.until(lambda client=client: b'"value":' in client.seen)  # type: ignore[misc]
+        async with connected(service) as late:
+            await send(late)
+            await poll(lambda: service.ingest.publishing.admission.held == MOST + 1)
+            gate.set()
+            await late.until(lambda: late.closed)
+            assert late.seen.startswith(b"HTTP/1.1 202 ")
+        for client in clients:
+            await client.until(lambda client=client: client.answers() == 1)  # type: ignore[misc]
     await poll(lambda: open_now(service) < MOST)
-    assert await service.value("c") == MOST
+    assert await service.value("c") == MOST + 1
+
+
+STREAM: Final = b"GET /v1/counters/c/watch HTTP/1.1\r\nHost: h\r\n\r\n"
+WAITS: Final = post(name=b"c?wait=applied&timeout=60")
+
+
+@pytest.mark.parametrize("request_", [STREAM, WAITS], ids=["stream", "wait"])
+async def test_one_client_cannot_take_all_places_for_long(service: Service, request_: bytes) -> None:
+    async def ask(client: Client) -> None:
+        client.writer.write(request_)
+        if request_ is STREAM:
+            await client.until(lambda: client.answers() == 1)
+
+    async with many(service, MOST, ask) as clients:
+        await poll(lambda: sum(b" 429 " in client.seen for client in clients) >= MOST // 2)
+        for asked in (PROBE, post(), GET):
+            async with connected(service) as client:
+                await client.ask(asked)
+                assert client.seen.startswith(b"HTTP/1.1 20")
+
+
+async def test_the_oldest_stream_of_the_greediest_client_makes_room(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = gate_of(service, monkeypatch)
+    streams = []
+    for number in (2, 3, 3):  # its last part of the address
+        local = (f"127.0.0.{number}", 0)
+        streams.append(Client(*await asyncio.open_connection(*service.address, local_addr=local)))
+        await streams[-1].ask(STREAM)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(MOST - len(streams)):
+            await send(await stack.enter_async_context(connected(service)))
+        await poll(lambda: service.ingest.publishing.admission.held == MOST - len(streams))
+        for gone in (1, None):
+            late = await stack.enter_async_context(connected(service))
+            await late.ask(GET)
+            assert late.seen.startswith(b"HTTP/1.1 200 ")
+            if gone is not None:
+                await streams[gone].until(lambda: streams[1].closed)
+                assert [stream.closed for stream in streams] == [False, True, False]
+                late.writer.close()
+                await poll(lambda: open_now(service) < MOST)
+        gate.set()
+    for stream in streams:
+        stream.writer.close()
 
 
 @pytest.mark.parametrize("pieces", [[1], [1, 1], [3], [60]])

@@ -5,7 +5,7 @@ import pytest
 from tests.http.answer import parse
 from tests.http.service import Service
 
-HEAD = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def chunked(body: bytes, size: int) -> bytes:

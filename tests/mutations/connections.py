@@ -1,52 +1,51 @@
 """Mutations of connections: the fast path differs from aiohttp, or one request leaks into the next."""
 
-from typing import Any, Final
+from typing import Any
 
 from tests.mutations.mutation import Instead, calling, mutation, returning
 from tests.mutations.places import BAD_HTTP, FUZZ, PLAIN
 
-_SERVER: Final = "ingest.server"
 
-
-@mutation("the fast path takes the last of two idempotency keys", "ingest.server.fast_path._head", FUZZ)
-def _(head: Any) -> Any:
-    def mutant(block: bytes, *, traced: bool) -> Any:
+@mutation("the fast path takes the last of two idempotency keys", "shared.http.heads.Heads._headers", FUZZ)
+def _(read: Any) -> Any:
+    def mutant(self: Any, block: bytes) -> Any:
         lines = block.split(b"\r\n")
         keys = [line for line in lines if line.lower().startswith(b"idempotency-key:")]
-        return head(b"\r\n".join([line for line in lines if line not in keys[:-1]]), traced=traced)
+        return read(self, b"\r\n".join([line for line in lines if line not in keys[:-1]]))
 
     return mutant
 
 
-@mutation("the fast path does not check the prefixes of a key", "ingest.server.connection.Connection._begin", FUZZ)
+@mutation("the fast path does not check the prefixes of a key", "ingest.server.fast_path.FastPath.begin", FUZZ)
 def _(begin: Any) -> Any:
-    def mutant(self: Any, data: bytes) -> Any:
+    def mutant(self: Any, request: Any, front: Any) -> Any:
         door = self._door
         self._door = Instead(door, enter=lambda method, _, *others: door.enter(method, "/v1/increments", *others))
         try:
-            return begin(self, data)
+            return begin(self, request, front)
         finally:
             self._door = door
 
     return mutant
 
 
-@mutation(
-    "a connection goes on after a chunked body",
-    (f"{_SERVER}.aiohttp_connection.AiohttpConnection.close_after", f"{_SERVER}.connection.Connection.data_received"),
-    FUZZ,
-)
-def _(there: Any) -> Any:
-    """Aiohttp's parser gives the next request the last trailer."""
-    if there.__name__ == "close_after":
-        return lambda self: bool(self.unanswered())
+@mutation("aiohttp gets the trailers of a chunked body", "shared.http.heads.Chunks._line", FUZZ)
+def _(read: Any) -> Any:
+    """Its parser gives the next request the last one."""
 
-    def mutant(self: Any, data: bytes) -> None:
-        if self._last is not None and self._last.is_eof() and self.waits_alone():
-            self._last = None
-        there(self, data)
+    def mutant(self: Any, line: bytes) -> bytes:
+        in_trailer = self._in_trailer
+        passed = read(self, line)
+        if not in_trailer:
+            return bytes(passed or (b"0\r\n" if self._in_trailer else b""))
+        return b"\r\n" if self.done else line
 
     return mutant
+
+
+@mutation("a request is begun before the one before it is answered", "shared.http.front.Front._is_free", FUZZ)
+def _(_: Any) -> Any:
+    return lambda self: not (self._stuck or self._deaf or self._owed)
 
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))

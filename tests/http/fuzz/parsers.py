@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
@@ -11,12 +11,12 @@ from unittest.mock import patch
 from aiohttp import web
 from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import HttpProcessingError
-from yarl import URL
 
 from ingest.access.credentials import credentials_in
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
-from ingest.server.fast_path import FastPath, Plain
+from ingest.server.fast_path import FastPath
+from shared.http.heads import CHUNKED, Heads, RefusedError, lent
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message
@@ -26,7 +26,7 @@ from tests.http.fuzz import bodies
 from tests.http.fuzz.requests import request
 from tests.http.fuzz.side import MAX_BODY
 
-_PATH: Final = FastPath(None, None, MAX_BODY)  # type: ignore[arg-type] # it only looks
+_HEADS: Final = Heads(FastPath(None, None, None, MAX_BODY).head)  # type: ignore[arg-type] # it only looks
 _NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
 _DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
 _IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
@@ -223,45 +223,44 @@ def _request(chance: Random) -> bytes:
 
 
 def _head(data: bytes) -> Answers:
-    """What the fast path takes, aiohttp reads as the same request."""
-    found = _PATH.recognise(data)
-    if found is None:
+    """What the front takes for a head, aiohttp reads as the same one."""
+    block, _, _ = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    try:
+        line, head = _HEADS.read(block)
+    except RefusedError:
         return None, None
+    passed = lent(block + b"\r\n\r\n", is_last=head.is_last)
     loop = asyncio.new_event_loop()
     try:
-        return _meaning(found), _by_aiohttp(data, loop)
+        return (*line, head.length, head.is_last, head.plain and (head.plain.said, head.plain.key)), _by_aiohttp(
+            passed, loop, is_plain=head.plain is not None, is_last=head.is_last
+        )
     finally:
         loop.close()
 
 
-def _meaning(request: Plain) -> tuple[Any, ...]:
-    method, path, head, body = request
-    return method, path, head.said, head.key, body
-
-
-def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop) -> Any:
+def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop, *, is_plain: bool, is_last: bool) -> Any:
     protocol: Any = web.Server(_nobody, loop=loop)()
-    parser = HttpRequestParser(protocol, loop, 2**16, max_line_size=16_384, max_field_size=8_192, auto_decompress=False)
+    parser = HttpRequestParser(
+        protocol, loop, 2**16, max_line_size=32_768, max_field_size=32_768, auto_decompress=False
+    )
     try:
         messages, upgraded, rest = parser.feed_data(data)
     except HttpProcessingError as error:
         return repr(error)
     if len(messages) != 1 or upgraded or rest:
         return f"{len(messages)} requests, {upgraded}, {rest!r}"
-    ((message, content),) = messages
-    if message.should_close or message.chunked or message.compression or message.method not in {"POST", "GET"}:
-        return message
-    if not content.is_eof():
-        return "the body is not complete"
-    keys = message.headers.getall("Idempotency-Key", [None])
-    path = message.path if URL(message.path, encoded=True).raw_query_string == "" else "has a query"
-    return (
-        message.method,
-        path,
-        credentials_in(message.headers),
-        keys[0] if len(keys) == 1 else keys,
-        content.read_nowait(-1),
-    )
+    ((message, _),) = messages
+    if message.should_close != (is_last or (message.version.minor == 0 and not _stays(message.headers))):
+        return f"closes: {message.should_close}"
+    length = CHUNKED if message.chunked else int(message.headers.get("Content-Length", "0"))
+    said = (credentials_in(message.headers), message.headers.get("Idempotency-Key")) if is_plain else None
+    minor = b"%d" % message.version.minor
+    return message.method.encode(), message.path.encode(), minor, length, is_last, said
+
+
+def _stays(headers: Mapping[str, str]) -> bool:
+    return "keep-alive" in headers.get("Connection", "").lower()
 
 
 async def _nobody(_: web.BaseRequest) -> web.StreamResponse:

@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from flusher.dead_letters.letter_desk import OneAtATime
 from flusher.service import make_tools
 from ingest.access.keys import Key, written
-from ingest.server.server import listen
 from ingest.service import Ingest
 from shared.config.settings import Settings, promise_of
+from shared.http.front import Front
+from shared.http.server import HttpServer, listen
 from shared.memory.tasks import MemoryTasks
 from shared.model.errors import StorageFullError
 from shared.model.words import Message
@@ -144,7 +145,7 @@ class Side:
 
     @contextlib.asynccontextmanager
     async def connected(self, *, slow: bool = False) -> AsyncIterator[Line]:
-        line = Line(self._server()(), self._loop, slow=slow)
+        line = Line(Front(self._server().watchdog), self._loop, slow=slow)
         await asyncio.sleep(SHORTLY)  # asyncio, too, reads only after the server has begun to wait for a request
         try:
             yield line
@@ -161,11 +162,11 @@ class Side:
 
     def handled(self) -> int:
         """Requests that did not take the fast path."""
-        return int(self._server().requests_count)
+        return self._server().aiohttp.requests_count
 
-    def _server(self) -> Any:
-        assert self._ingest._runner is not None
-        return self._ingest._runner.server
+    def _server(self) -> HttpServer:
+        assert self._ingest.server is not None
+        return self._ingest.server
 
     async def state(self) -> State:
         await self._ingest.publishing.drain()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingest.access.tenants import LOCAL, peer_of, tenant_of
+from shared.http.tenants import LOCAL, peer_of, tenant_of
 
 
 class Transport(asyncio.BaseTransport):

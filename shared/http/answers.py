@@ -1,0 +1,72 @@
+"""The bytes of answers that aiohttp does not write: headers of all answers, and RFC 9457 problem documents."""
+
+import time
+from collections.abc import Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+
+SECURE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
+}
+"""In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
+PROBLEM: Final = {"Content-Type": "application/problem+json", **SECURE}
+LONGEST_FIELD: Final = 8_192
+"""Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
+
+
+def line(body: bytes) -> bytes:
+    """The JSON of an answer, as a line: a shell's prompt then begins on the next one."""
+    return b"%b\n" % body
+
+
+def document(status: int, detail: str, field: str | None = None) -> bytes:
+    """The JSON of a problem document."""
+    content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    content["detail"] = detail
+    if field is not None:
+        content["field"] = field[:LONGEST_FIELD].encode(errors="replace").decode()
+    return orjson.dumps(content)
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    close: bool = True,
+) -> bytes:
+    """A whole answer that says what is wrong. Whoever writes it closes the connection if it says so."""
+    body = line(document(status, detail, field))
+    all_headers = {
+        **PROBLEM,
+        **(headers or {}),
+        "Content-Length": str(len(body)),
+        "Date": date.now().decode(),
+        **({"Connection": "close"} if close else {}),
+    }
+    lines = "".join([f"{name}: {value}\r\n" for name, value in all_headers.items()])
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode() + body
+
+
+class _Date:
+    """The value of the header Date, formatted once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = b""
+
+    def now(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(second, usegmt=True).encode()
+        return self._text
+
+
+date: Final = _Date()
