@@ -93,7 +93,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--max-delta",
         type=int,
         metavar="N",
-        help="for a publishable key: the largest delta; it can't send negative ones [1]",
+        help="for a publishable key: the largest delta; the smallest is 1 [1]",
     )
     new.add_argument(
         "--max-new",

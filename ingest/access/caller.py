@@ -1,6 +1,6 @@
 """The sender of a request, as far as it is known, and the counters, ids, receipts and jobs that it may use."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hmac import compare_digest
 from typing import Any, Final, NamedTuple, cast
 
@@ -115,13 +115,18 @@ class Caller(NamedTuple):
             return items
         return [item._replace(id=self.owned(item.id or "")) for item in items]
 
-    def batch_id(self, idempotency_key: str) -> str:
-        """The id of the envelope of a batch with this Idempotency-Key."""
-        return batch_id(self.owner, idempotency_key)
+    def batch_id(self, idempotency_key: str, content: Callable[[], bytes]) -> str:
+        """The id of the envelope of a batch with this Idempotency-Key. With a publishable key, another `content` under
+        it makes another id: anybody may guess it, and send something else first.
+        """
+        return batch_id(self.owner, self._guessable(content) + idempotency_key)
 
-    def event_id(self, source: str, id_: str) -> str:
-        """The id of the envelope of a CloudEvent."""
-        return event_id(self.owner, source, id_)
+    def event_id(self, source: str, id_: str, content: Callable[[], bytes]) -> str:
+        """The same of a CloudEvent."""
+        return event_id(self.owner, source, self._guessable(content) + id_)
+
+    def _guessable(self, content: Callable[[], bytes]) -> str:
+        return "" if self.public is None else content().hex()
 
     def receipt(self, ids: str) -> str:
         """The receipt that this caller gets for the envelopes with these ids."""

@@ -59,7 +59,7 @@ class Key:
     client_rate: float | None = None
     """Increments a second that each client may send with a publishable key."""
     max_delta: int | None = None
-    """The largest delta of a publishable key. Its deltas are never negative."""
+    """The largest delta of a publishable key. The least one is 1."""
     max_new: int | None = None
     """New counters that a publishable key may make in an hour."""
 
@@ -77,10 +77,10 @@ class Key:
 
     @cached_property
     def deltas(self) -> Deltas:
-        """Those that it may send."""
+        """Those that it may send. None is 0, which would void what others send later under the same id."""
         if not self.publishable:
             return ALL_DELTAS
-        return Deltas(0, MAX_DELTA_OF_PAGES if self.max_delta is None else self.max_delta)
+        return Deltas(1, MAX_DELTA_OF_PAGES if self.max_delta is None else self.max_delta)
 
     @cached_property
     def ends(self) -> float:
@@ -203,9 +203,10 @@ def _flaw_of_rate(value: Any) -> str | None:
     )
 
 
-def _flaw_of_whole(most: int) -> Flaw:
+def _flaw_of_whole(least: int, most: int) -> Flaw:
     def flaw(value: Any) -> str | None:
-        return None if type(value) is int and 0 <= value <= most else f"must be a whole number from 0 to {most}"
+        is_good = type(value) is int and least <= value <= most
+        return None if is_good else f"must be a whole number from {least} to {most}"
 
     return flaw
 
@@ -236,8 +237,8 @@ _SHAPE: Final = ObjectShape(
         "publishable": flaw_of_flag,
         "origins": _each(flaw_of_origin),
         "client_rate": or_null(_flaw_of_rate),
-        "max_delta": or_null(_flaw_of_whole(MAX_DELTA)),
-        "max_new": or_null(_flaw_of_whole(MOST_NEW)),
+        "max_delta": or_null(_flaw_of_whole(1, MAX_DELTA)),
+        "max_new": or_null(_flaw_of_whole(0, MOST_NEW)),
     },
     required=("id", "sha256", "scopes"),
 )

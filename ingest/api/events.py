@@ -131,7 +131,7 @@ class EventRoutes:
                         metrics.REJECTED.inc(more)
                         self._bodies.refused(caller.tenant, size * more // (len(found.events) + found.bad), more)
                 names = [*found.batch.by_counter()] if asks.value else []
-                batches = [(caller.event_id(event.source, event.id), event.batch) for event in found.events]
+                batches = [(_id_of(event, caller), event.batch) for event in found.events]
                 drafts = self._publishing.add_wholes(batches, caller.tenant, weight)
             return await writes.answer(call, found, drafts, asks, uses=Uses(drafts, 0), names=names)
 
@@ -144,7 +144,7 @@ class EventRoutes:
         for event in found.events:
             if flaw := allowed.flaw_of(event.ends[0]) or allowed.flaw_of(event.ends[1]):
                 reasons[event.place] = f"with this key, 'delta' {flaw}"
-            elif is_other(caller.event_id(event.source, event.id), event.batch):
+            elif is_other(_id_of(event, caller), event.batch):
                 reasons[event.place] = _OTHER
         if reasons:
             found.refuse(reasons)
@@ -182,3 +182,8 @@ def _checked(caller: Caller, asks: Answering, found: Events) -> Events:
     for event in found.events:
         event.batch.keyed = caller.owned_items(event.batch.keyed)
     return found
+
+
+def _id_of(event: Event, caller: Caller) -> str:
+    """The id of its envelope."""
+    return caller.event_id(event.source, event.id, event.batch.content)

@@ -270,8 +270,9 @@ class IncrementRoutes:
                     self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
                 accepted = parsed.batch.increments
                 names, keyed = [*parsed.batch.by_counter()] if asks.value else [], len(parsed.batch.keyed)
+                batch_id = None if key is None else caller.batch_id(key, parsed.batch.apart()[0].content)
                 try:
-                    drafts = self._add(parsed.batch, None if key is None else caller.batch_id(key), tenant, weight)
+                    drafts = self._add(parsed.batch, batch_id, tenant, weight)
                 except BodyError:
                     self._bodies.refused(tenant, size, accepted)
                     raise

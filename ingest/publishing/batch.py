@@ -3,6 +3,9 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import orjson
 
 from shared.model.envelope import Envelope
 from shared.model.times import WallMillis
@@ -36,6 +39,11 @@ class Batch:
         for item in self.keyed:
             found[item.counter] = found.get(item.counter, 0) + 1
         return found
+
+    def content(self) -> bytes:
+        """A digest of its sums and of its increments with ids. Batches with the same ones have the same digest."""
+        keyed = [[*item] for item in self.keyed]
+        return blake2b(orjson.dumps([self.sums, keyed], option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
     def changed(self) -> list[str]:
         """The counters to which it adds something. What adds nothing makes no counter."""

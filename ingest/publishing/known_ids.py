@@ -4,10 +4,7 @@ probably a mistake, and would not count. With the same content, it is a second u
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
-
-import orjson
 
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.batch import Batch, Draft
@@ -46,7 +43,7 @@ class KnownIds:
 
     def is_other(self, envelope_id: str, batch: Batch, now: Monotonic) -> bool:
         """Whether another batch was accepted under the id of this envelope."""
-        return self._is_other(hash(envelope_id), _content(batch), now)
+        return self._is_other(hash(envelope_id), batch.content(), now)
 
     def accepted(self, draft: Draft, now: Monotonic) -> None:
         """Remember what is durable now, and mark the second uses in the draft. The first use of an id stays."""
@@ -54,7 +51,7 @@ class KnownIds:
             if not self._is_new(_of_item(item), item.delta, now):
                 draft.second_uses.add(place)
         if draft.attempt:
-            draft.is_second = not self._is_new(hash(draft.id), _content(draft), now)
+            draft.is_second = not self._is_new(hash(draft.id), draft.content(), now)
 
     def _is_other(self, id_: int, content: bytes | int, now: Monotonic) -> bool:
         known = self._find(id_, now)
@@ -79,8 +76,3 @@ class KnownIds:
 def _of_item(item: Increment) -> int:
     """Python's own hash: 64 bits with a secret of this process, so that nobody can choose ids with the same one."""
     return hash((item.counter, item.id))
-
-
-def _content(batch: Batch) -> bytes:
-    keyed = [[*item] for item in batch.keyed]
-    return blake2b(orjson.dumps([batch.sums, keyed], option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

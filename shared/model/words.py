@@ -50,6 +50,8 @@ class Deltas(NamedTuple):
         """Why the sender may not send this delta; None if it may."""
         if self.least <= delta <= self.most:
             return None
+        if self.least == self.most:
+            return f"must be {self.most}"
         return f"must be between {self.least} and {self.most}"
 
 

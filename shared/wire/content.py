@@ -27,7 +27,7 @@ class Content(NamedTuple):
     sums: dict[str, int]
     counts: dict[str, int]
     keyed: tuple[Increment, ...]
-    ends: tuple[int, int] = (0, 0)
+    ends: tuple[int, ...] = ()
     """The least and the largest of the deltas that were summed, if there are any."""
 
 

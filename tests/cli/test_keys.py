@@ -93,7 +93,7 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
         (("new", "b", "--scope", "write", "--max-delta", "1"), 1),
         (("new", "b", "--scope", "write", "--max-new", "0"), 1),
         (("new", "b", "--scope", "write", "--client-rate", "1"), 1),
-        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "-1"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "0"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "x"), 2),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-new", "-1"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 1),

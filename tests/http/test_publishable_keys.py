@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import ANY
 
 import pytest
 
@@ -96,6 +97,44 @@ PIXELS: Final = ("page:",)
 Sent = tuple[str, Any, dict[str, Any]]
 """A target, a body and headers."""
 EVENT: Final[dict[str, Any]] = {"ce-specversion": "1.0", "ce-source": "s", "ce-type": "t"}
+A, B = {"counter": "page:a"}, {"counter": "page:b"}
+
+
+@pytest.mark.parametrize(
+    ("guess", "real"),
+    [
+        (("/v1/counters/page:a", {"delta": 0, "id": "i"}, {}), ("/v1/counters/page:a/pixel.gif?id=i", None, {})),
+        (
+            ("/v1/increments", [A | {"delta": 0, "id": "i"}], {}),
+            ("/v1/counters/page:a", None, {"Idempotency_Key": "i"}),
+        ),
+        *(
+            (("/v1/increments", guess, {"Idempotency_Key": "k"}), ("/v1/increments", [A, B], {"Idempotency_Key": "k"}))
+            for guess in ([A], [B, B], [A | {"delta": 0}], {"counters": {"page:a": 0}})
+        ),
+        *(
+            (
+                ("/v1/events", guess, EVENT | {"ce-id": "e"}),
+                ("/v1/events", {"keyed": [A | {"id": "n"}]}, EVENT | {"ce-id": "e"}),
+            )
+            for guess in (A, A | {"delta": 0}, {"keyed": [A | {"id": "m"}]})
+        ),
+    ],
+)
+async def test_no_visitor_voids_what_another_sends(pages: Pages, guess: Sent, real: Sent) -> None:
+    """All visitors have the same key, so one can guess the id or the Idempotency-Key of another, and use it first."""
+
+    async def send(sent: Sent) -> int:
+        target, body, headers = sent
+        return (await pages.ask("site", "POST" if "gif" not in target else "GET", target, body, **headers)).status
+
+    await send(guess)
+    await pages.service.apply()
+    before = (await pages.totals()).get("page:a", 0)
+    for _ in range(2):
+        assert await send(real) in {200, 202}
+        await pages.service.apply()
+        assert await pages.totals() == {"page:a": before + 1} | ({"page:b": ANY} if "increments" in real[0] else {})
 
 
 def event(data: Any, id_: str = "e") -> dict[str, Any]:
@@ -217,8 +256,8 @@ WAYS: Final[dict[str, Sent]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("most", "good", "bad"), [(None, 1, (2, -1, -(2**53) + 1)), (5, 5, (6, -1)), (0, 0, (1, -1))])
-async def test_deltas_are_bounded_and_none_is_negative(
+@pytest.mark.parametrize(("most", "good", "bad"), [(None, 1, (2, 0, -1, -(2**53) + 1)), (5, 5, (6, 0, -1))])
+async def test_deltas_are_bounded_and_each_adds_something(
     tmp_path: Path, way: str, most: int | None, good: int, bad: tuple[int, ...]
 ) -> None:
     def filled(template: Any, delta: int) -> Any:
@@ -238,12 +277,12 @@ async def test_deltas_are_bounded_and_none_is_negative(
             )
             if "add" not in way:
                 assert answer.status in {400, 422}
-                assert f"between 0 and {1 if most is None else most}" in answer.json["detail"]
+                assert ("must be 1" if most is None else f"between 1 and {most}") in answer.json["detail"]
         assert (await pages.totals()).get("page:a", 0) <= 1
         if "add" not in way:
             named: dict[str, Any] = {k: v.replace("D", str(good)) for k, v in headers.items()}
             assert (await pages.post("site", target.replace("D", str(good)), filled(body, good), **named)).status == 202
-            assert await pages.totals() == ({"page:a": good * (2 if way == "lines" else 1)} if good else {})
+            assert await pages.totals() == {"page:a": good * (2 if way == "lines" else 1)}
 
 
 async def test_of_a_batch_what_is_allowed_counts(tmp_path: Path) -> None:
@@ -251,11 +290,11 @@ async def test_of_a_batch_what_is_allowed_counts(tmp_path: Path) -> None:
         answer = await pages.post(
             "site", "/v1/increments", [{"counter": "page:a", "delta": d} for d in (1, -5, 2, 0, 1)]
         )
-        assert [one["index"] for one in answer.json["rejected"]] == [1, 2]
+        assert [one["index"] for one in answer.json["rejected"]] == [1, 2, 3]
         events = [event({"counter": "page:a", "delta": d}, f"e{d}") for d in (1, -5, 2, 0)]
         batch: dict[str, Any] = {"Content_Type": "application/cloudevents-batch+json"}
         answer = await pages.post("site", "/v1/events", json.dumps(events).encode(), **batch)
-        assert [one["index"] for one in answer.json["rejected"]] == [1, 2]
+        assert [one["index"] for one in answer.json["rejected"]] == [1, 2, 3]
         assert await pages.totals() == {"page:a": 3}
 
 
@@ -295,13 +334,13 @@ async def test_a_key_makes_so_many_new_counters_an_hour(tmp_path: Path) -> None:
 
 
 async def test_a_request_of_which_nothing_counts_makes_no_new_counter(tmp_path: Path) -> None:
-    async with site(tmp_path, ManualClock(), max_new=1) as pages:
+    async with site(tmp_path, ManualClock(), max_new=1, max_delta=2) as pages:
         assert (await pages.post("all", "/v1/counters/page:a")).status == 202
         assert (await pages.post("site", "/v1/counters/page:a", {"id": "i"})).status == 202
         for _ in range(3):
-            bad = [{"counter": "page:new"}, {"counter": "page:a", "id": "i", "delta": 0}]
+            bad = [{"counter": "page:new"}, {"counter": "page:a", "id": "i", "delta": 2}]
             assert (await pages.post("site", "/v1/increments", bad)).status == 422
-            assert (await pages.post("site", "/v1/counters/page:new", {"delta": 0})).status == 202
+            assert (await pages.post("site", "/v1/counters/page:new", {"delta": 0})).status == 422
         assert (await pages.post("site", "/v1/counters/page:new")).status == 202
         assert (await pages.post("site", "/v1/counters/page:one-more")).status == 429
 
