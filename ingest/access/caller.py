@@ -30,7 +30,7 @@ class Caller(NamedTuple):
     in_query: bool = False
     """Whether the key is in the query, as `key`."""
     secret: str = ""
-    """What receipts of owners are signed with."""
+    """What receipts are signed with, if there are keys."""
     only_counts: bool = False
     """Whether a page of another site has sent it, though there are no keys."""
 
@@ -129,12 +129,14 @@ class Caller(NamedTuple):
         return "" if self.public is None else content().hex()
 
     def receipt(self, ids: str) -> str:
-        """The receipt that this caller gets for the envelopes with these ids."""
-        return signed(self.secret, self.owner, ids) if self.owner else ids
+        """The receipt that this caller gets for the envelopes with these ids. With keys it is signed, also for keys
+        without an owner: otherwise these could ask for what is behind the signature of an owner's receipt.
+        """
+        return ids if self.key is None else signed(self.secret, self.owner, ids)
 
     def ids_in(self, receipt: str) -> str:
         """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""
-        if not self.owner:
+        if self.key is None:
             if not any(id_.startswith(OWNED_RECEIPT) for id_ in receipt.split(".")):
                 return receipt
         elif compare_digest(receipt.encode(), self.receipt(ids := receipt.partition(".")[2]).encode()):

@@ -93,7 +93,7 @@ class KeyRing:
 
     def _take(self, file: KeysFile) -> None:
         self._keys = {key.id: key for key in file.keys}
-        self.secret = file.secret
+        self.secret = file.signs()
         self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
         before, self._buckets = self._buckets, {}
         for key in self._keys.values():

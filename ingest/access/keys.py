@@ -31,9 +31,12 @@ MAX_DELTA_OF_PAGES: Final = 1
 MOST_NEW: Final = 1_000_000
 """The most new counters an hour that a key may say. Each takes a few bytes for an hour."""
 _SECRET_BYTES: Final = 32
+SHORTEST_SECRET: Final = 32
 _TEXT: Final = re.compile(r"(csk|cpk)_([A-Za-z0-9][A-Za-z0-9._-]{0,99})_([0-9a-f]{64})")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NOBODY: Final = "0" * 64
+_KNOWN_SECRET: Final = sha256(b"").hexdigest()
+"""Earlier builds wrote this one into a file that had no keys and no secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +109,20 @@ def make(**entry: Any) -> tuple[Key, str]:
     return key, f"{PUBLISHABLE_KEY if key.publishable else SECRET_KEY}_{key.id}_{secret}"
 
 
-SHORTEST_SECRET: Final = 32
-
-
 class KeysFile(NamedTuple):
     """What a file of keys holds."""
 
     keys: Sequence[Key] = ()
     secret: str = ""
-    """What receipts of owners are signed with, so that nobody can make one for what another owner has sent. If the file
-    has none, or a short one, it is made from the keys: then receipts are lost when a key changes.
+    """What receipts are signed with, so that nobody can make one for what another owner has sent. Empty if the file has
+    none, or one that is short or known.
     """
+
+    def signs(self) -> str:
+        """The secret, or one made from the keys, whose hashes nobody knows all: then receipts are lost when a key
+        changes.
+        """
+        return self.secret or _hash_of("".join(sorted(key.sha256 for key in self.keys)))
 
 
 def parse(text: bytes) -> KeysFile:
@@ -133,9 +139,7 @@ def parse(text: bytes) -> KeysFile:
     keys = [_key_of(entry) for entry in data["keys"]]
     if twice := [id_ for id_, number in Counter(key.id for key in keys).items() if number > 1]:
         raise SettingsError(f"two keys have the id {twice[0]!r}")
-    if len(secret) < SHORTEST_SECRET:  # nobody knows the hashes of others' keys, either
-        secret = _hash_of("".join(sorted(key.sha256 for key in keys)))
-    return KeysFile(keys, secret)
+    return KeysFile(keys, "" if len(secret) < SHORTEST_SECRET or secret == _KNOWN_SECRET else secret)
 
 
 def wrong(file: Path, error: SettingsError) -> SettingsError:

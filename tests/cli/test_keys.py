@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ def test_a_publishable_key_has_limits_of_its_own(tmp_path: Path) -> None:
     assert keys(tmp_path, "list").out == f"site  {said}, 0 new counters an hour\n"
     listed = json.loads(keys(tmp_path, "list", "--json").out)
     assert (listed["client_rate"], listed["max_delta"], listed["max_new"]) == (5.0, 20, 0)
+
+
+@pytest.mark.parametrize("secret", [None, "", "short", sha256(b"").hexdigest()])
+def test_a_file_without_a_good_secret_gets_a_random_one(tmp_path: Path, secret: str | None) -> None:
+    """Otherwise, who knows the secret can make receipts of others."""
+    seen = set()
+    for _ in range(2):
+        (tmp_path / "keys.json").write_text(json.dumps({"keys": []} | ({} if secret is None else {"secret": secret})))
+        assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
+        seen.add(json.loads((tmp_path / "keys.json").read_bytes())["secret"])
+    assert [len(one) for one in seen] == [64, 64]
+    assert secret not in seen
 
 
 def test_commands_at_the_same_time_lose_no_key(tmp_path: Path) -> None:

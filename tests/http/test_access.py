@@ -45,7 +45,7 @@ ROUTES: Final = [
     Route("GET", "/v1/watch?prefix=p:", "read"),
     Route("GET", "/v1/counters?prefix=p", "list"),
     Route("GET", "/v1/counters", "list"),
-    Route("GET", "/v1/receipts/nobodys", "receipt"),
+    Route("GET", "/v1/receipts/nobodys", "receipt", 404),  # with keys, each receipt is signed
     Route("PUT", "/v1/counters/p:c", "change", 200, b'{"value": 70}'),
     Route("PUT", "/v1/counters/p:c/shards", "change", 200, b'{"shards": 3}'),
     Route("POST", "/v1/jobs", "change", 202, b'{"kind": "add", "prefix": "p:", "delta": 10, "id": "mine"}'),

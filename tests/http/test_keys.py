@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,13 @@ def test_a_file_without_a_secret_gets_one_from_its_keys(tmp_path: Path) -> None:
     file, _ = keys_file(tmp_path, a={"owner": "a"}, b={"owner": "b"})
     content = orjson.loads(file.read_bytes())
     secrets = set()
-    for secret in (None, "", "short"):
+    for secret in (None, "", "short", sha256(b"").hexdigest()):
         one = parse(orjson.dumps({"keys": content["keys"]} | ({} if secret is None else {"secret": secret})))
-        assert len(one.secret) >= 32
-        secrets.add(one.secret)
+        assert (one.secret, len(one.signs())) == ("", 64)
+        secrets.add(one.signs())
     assert len(secrets) == 1
-    assert parse(orjson.dumps({"keys": content["keys"][:1]})).secret not in secrets
-    assert parse(file.read_bytes()).secret == content["secret"]
+    assert parse(orjson.dumps({"keys": content["keys"][:1]})).signs() not in secrets
+    assert parse(file.read_bytes()).signs() == content["secret"]
 
 
 async def test_a_key_that_expires_ends_at_once(tmp_path: Path) -> None:

@@ -115,11 +115,15 @@ async def test_nobody_can_make_a_receipt_for_what_another_owner_has_sent(owners:
     body = [{"counter": "c"}]
     theirs = (await owners.ask("shop", "POST", "/v1/increments", body, Idempotency_Key="k")).json["receipt"]
     mine = (await owners.ask("club", "POST", "/v1/increments", body, Idempotency_Key="k")).json["receipt"]
+    singles = [(await owners.ask(who, "POST", "/v1/counters/c", {})).json["receipt"] for who in ("shop", "nobodys")]
+    bare = [one.partition(".")[2] or one for one in singles]
     ids = theirs.partition(".")[2]
     assert ids == batch_id("shop", "k")
     for who, receipt in (
         ("nobodys", ids),
         ("nobodys", f"x.{ids}"),
+        ("nobodys", signed("", "", ids)),
+        *(("nobodys", one) for one in bare),
         ("club", f"{mine.partition('.')[0]}.{ids}"),
         ("club", signed("", "club", ids)),
         ("club", ids),
