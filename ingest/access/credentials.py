@@ -13,8 +13,8 @@ from ingest.access.origins import host_without_port, is_foreign
 class Credentials(NamedTuple):
     """It is hashed with each request, so it holds only strings and flags."""
 
-    host: str
-    """Without its port."""
+    host: str | None
+    """Without its port; empty if it is no host, None if there is no header."""
     origin: str
     """The origin of the page that made a browser send the request, or empty."""
     is_foreign: bool
@@ -30,17 +30,18 @@ class Credentials(NamedTuple):
 
     def size(self) -> int:
         """How many characters it holds."""
-        texts = (self.host, self.origin, self.asks_for, *self.authorization, *self.forwarded)
+        texts = (self.host or "", self.origin, self.asks_for, *self.authorization, *self.forwarded)
         return sum(map(len, texts))
 
 
-NONE: Final = Credentials("", "", False, False, "", (), ())
+NONE: Final = Credentials(None, "", False, False, "", (), ())
 """The credentials of a connection that does not speak HTTP."""
 
 
 def credentials_in(headers: CIMultiDictProxy[str]) -> Credentials:
+    hosts = headers.getall("Host", ())
     return Credentials(
-        host_without_port(",".join(headers.getall("Host", ()))),
+        host_without_port(",".join(hosts)) if hosts else None,
         ",".join(headers.getall("Origin", ())),
         is_foreign(headers),
         headers.get("Sec-Fetch-Mode") == "navigate",

@@ -162,12 +162,12 @@ class Door:
         here makes browsers take our answers for its own. Browsers always send Host.
         """
         host = said.host
-        if not host or is_loopback(host) or host in self._hosts or (not self.is_local and is_address(host)):
+        if host is None or is_loopback(host) or host in self._hosts or (not self.is_local and is_address(host)):
             return
         other = "localhost" if self.is_local else "its address"
         raise Problem(
             403,
-            f"this service is not {host[:200]!r}: use {other}, or list the name in COUNTERSINK_HOSTS",
+            f"this service is not {host[:200] or '?'!r}: use {other}, or list the name in COUNTERSINK_HOSTS",
             field="Host",
         )
 

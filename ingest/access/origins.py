@@ -4,6 +4,7 @@ A page of any site can make a browser send requests to a service on the same mac
 to 127.0.0.1. Browsers say where a request comes from, in Origin, Sec-Fetch-Site and Host, and pages can't change that.
 """
 
+import re
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -13,11 +14,13 @@ _OWN: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of requests that no other site has caused."""
 
 
+_HOST: Final = re.compile(r"(?:([a-z0-9._-]+)|\[([0-9a-f:.]+)\])(?::[0-9]{1,5})?")
+
+
 def host_without_port(host: str) -> str:
-    """The name or address in a header Host, in lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name or address in a header Host, in lower case; empty if it is not written as one."""
+    found = _HOST.fullmatch(host.lower())
+    return "" if found is None else found[1] or found[2]
 
 
 def is_loopback(name: str) -> bool:

@@ -8,7 +8,7 @@ from ingest.api.call import Call, Reply
 from ingest.api.fields import Schema, ref
 from ingest.api.increments import Answering, IncrementRoutes
 from ingest.http.bodies import Bodies
-from ingest.parsing.events import BATCH, MOST_EVENTS, ONE, Events, none_valid, reader_of
+from ingest.parsing.events import BATCH, MOST_EVENTS, ONE, Event, Events, none_valid, reader_of
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
 from ingest.publishing.coalescer import MAX_ENTRIES
