@@ -50,6 +50,8 @@ class Intake:
 
     def _flaw_of(self, line: bytes) -> str | None:
         """Why the line does not count. None if it is in the tally now."""
+        if b"\0" in line:
+            return MALFORMED
         try:
             name, delta = read(line.decode().strip(), self._template)
         except UnicodeDecodeError:

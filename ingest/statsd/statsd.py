@@ -112,9 +112,13 @@ class Statsd:
             return 0
         if not self._rest:
             try:
-                self._rest = self._udp.recv(PACKET) + b"\n"
+                packet = self._udp.recv(PACKET)
             except BlockingIOError:
                 return 0
+            if b"\0" in packet:  # STUN, with which any web page can make a browser send text over UDP
+                self._intake.refuse()
+                return len(packet)
+            self._rest = packet + b"\n"
         size = self._rest.find(b"\n", min(PIECE, len(self._rest)) - 1) + 1
         piece, self._rest = self._rest[:size], self._rest[size:]
         self._intake.take(piece)

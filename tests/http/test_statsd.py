@@ -119,6 +119,21 @@ async def test_many_lines_in_a_packet_count_and_others_are_counted_as_lost(lines
     assert lines.seen() == 13
 
 
+STUN: Final = b"\x00\x01\x00\x14\x21\x12\x24\x42" + b"transaction!" + b"\x00\x06\x00\x0c" + b"\na:1|c\nb:2|c\n"
+"""As a browser sends it for a page that chose the user's name."""
+
+
+async def test_what_a_browser_sends_for_webrtc_counts_nothing(lines: Lines) -> None:
+    lines.send(STUN, b"a:1|c\n\0", b"a:1|c\n" * 2_000 + b"\0")
+    await lines.until_seen(3)
+    _, writer = await asyncio.open_connection(*lines.address)
+    with contextlib.closing(writer):
+        writer.write(STUN + b"a:1|c\n")
+        await lines.until_seen(4)
+    assert await lines.counted(b"c:1|c") == {"c": 1}
+    assert lines.lost() == {"malformed": 4}
+
+
 async def test_fractions_of_sampled_lines_add_up(lines: Lines) -> None:
     for total in (3, 7, 10):
         assert await lines.counted(b"a:1|c|@0.3") == {"a": total}
