@@ -252,7 +252,15 @@ class SetRoutes:
     async def _change(self, caller: Caller, name: str, asks: ChangeAsks, kind: str, value: int = 0) -> Changed:
         note(caller, f"{kind} {name!r}" + (f" to {value}" if kind == SET else ""))
         wish = ChangeRequest(kind, value, None if asks.key is None else caller.owned(asks.key))
-        return Changed(name, *await self._setter.set(name, wish))
+        before, after = await self._setter.set(name, wish)
+        if after != value:  # the receipt of an earlier one tells
+            raise Problem(
+                422,
+                f"the counter was set to {after} under this Idempotency-Key before, and this request changed nothing."
+                " Send another value under a new key",
+                field="Idempotency-Key",
+            )
+        return Changed(name, before, after)
 
 
 class SetShards(Body):
