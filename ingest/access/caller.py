@@ -1,17 +1,21 @@
 """The sender of a request, as far as it is known, and the counters, ids, receipts and jobs that it may use."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from hmac import compare_digest
 from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
 
+from ingest.access.keyring import KeyRing
 from ingest.access.keys import Key
 from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, event_id, owned, signed
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.access.scopes import READ
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.parsing.json_object import BodyError
+from shared.model.errors import OverloadedError
 from shared.model.words import ALL_DELTAS, Deltas, Increment
 
 
@@ -29,8 +33,8 @@ class Caller(NamedTuple):
     """What this client may send, if the key is publishable."""
     in_query: bool = False
     """Whether the key is in the query, as `key`."""
-    secret: str = ""
-    """What receipts are signed with, if there are keys."""
+    ring: KeyRing | None = None
+    """What knows whether the key is still valid, if there are keys."""
     only_counts: bool = False
     """Whether a page of another site has sent it, though there are no keys."""
 
@@ -40,7 +44,29 @@ class Caller(NamedTuple):
 
     @property
     def may_read(self) -> bool:
-        return not self.only_counts if self.key is None else READ in self.key.may
+        return not self.only_counts if self.key is None else READ in self.key.may and self.is_valid()
+
+    def is_valid(self) -> bool:
+        """Whether the key may still do what it might when the request came in."""
+        return self.key is None or self.ring is None or self.ring.renewed(self.key) == self.key
+
+    def check_key(self) -> None:
+        """Raise what the request is answered with if its key has ended or changed since it came in. Call it before
+        anything is done after a wait: for the body, or for a turn.
+        """
+        if self.key is None or self.ring is None or self.is_valid():
+            return
+        if self.ring.renewed(self.key) is None:
+            raise Problem(401, f"the key {self.key.id} has ended", headers={"WWW-Authenticate": "Bearer"})
+        raise OverloadedError(f"the key {self.key.id} has changed since this request came in: send it again")
+
+    @asynccontextmanager
+    async def turn(self, lock: FairLock) -> AsyncIterator[None]:
+        """A turn at what clients queue for, if the key is still valid then, and at its end."""
+        async with lock.of(self.tenant):
+            self.check_key()
+            yield
+            self.check_key()
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a 403 if one of these counters is not the caller's."""
@@ -132,7 +158,7 @@ class Caller(NamedTuple):
         """The receipt that this caller gets for the envelopes with these ids. With keys it is signed, also for keys
         without an owner: otherwise these could ask for what is behind the signature of an owner's receipt.
         """
-        return ids if self.key is None else signed(self.secret, self.owner, ids)
+        return ids if self.key is None else signed("" if self.ring is None else self.ring.secret, self.owner, ids)
 
     def ids_in(self, receipt: str) -> str:
         """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""

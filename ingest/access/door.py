@@ -186,7 +186,7 @@ class Door:
         client = self._client(peer, said)
         # Many clients have the same publishable key, and none of them may use up the share of the others.
         tenant = tenant_of(client) if key.publishable else f"key {key.id}"
-        return Caller(tenant, client, key, ring.bucket(key), ring.public(key, tenant), secret=ring.secret)
+        return Caller(tenant, client, key, ring.bucket(key), ring.public(key, tenant), ring=ring)
 
     def _nobody(self, peer: str, said: Credentials) -> Caller:
         client = self._client(peer, said)

@@ -46,6 +46,12 @@ class KeyRing:
         """The key with this text, if it is one of ours."""
         return find(self._keys, text)
 
+    def renewed(self, key: Key) -> Key | None:
+        """What the file says of the key now; None if it has ended."""
+        found = self._keys.get(key.id)
+        is_there = found is not None and found.sha256 == key.sha256 and self._clock.now() < found.ends
+        return found if is_there else None
+
     def bucket(self, key: Key) -> Bucket | None:
         """What the key may send now; None if its rate is not limited. All callers with the key share it."""
         return self._buckets.get(key.id)

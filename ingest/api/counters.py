@@ -116,7 +116,7 @@ class ReadRoutes:
 
     async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
         """Read several counters: by `name`, in that order, or by `prefix`, page by page"""
-        async with self._turns.of(call.caller.tenant):
+        async with call.caller.turn(self._turns):
             return await (self._named if asks.name else self._under)(call.caller, asks)
 
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:

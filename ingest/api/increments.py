@@ -235,7 +235,7 @@ class IncrementRoutes:
             await self._publishing.durable(draft, awaited=asks.wait is not None)
             notes = await self._applied(call, [draft], asks)
             total = b""
-            if asks.value or (notes is not None and caller.may_read):
+            if (asks.value or notes is not None) and caller.may_read:
                 total = await self._totals.of_one(name, with_exact=asks.value is not None)
             answer = answer_of(draft, caller, is_second=uses.second(notes) > 0, more=total)
             return _accepted(answer) if notes is None else Reply(answer)
@@ -323,7 +323,7 @@ class IncrementRoutes:
         if second := uses.second(notes):
             answer |= {"duplicates": second} | ({"duplicate": True} if second == accepted else {})
         written = orjson.dumps(answer)
-        if names:
+        if names and call.caller.may_read:
             written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
         return _accepted(written) if notes is None else Reply(written)
 
@@ -362,10 +362,11 @@ class IncrementRoutes:
         return nullcontext() if asks.wait is None else self._waits.places.take(caller.tenant)
 
     async def _applied(self, call: Call, drafts: list[Draft], asks: Answering) -> Mapping[str, Note] | None:
-        """The notes of their receipts, if it is to wait until they are applied, and they are."""
+        """The notes of their receipts, if it is to wait until they are applied, and they are while the key is valid."""
         if asks.patience is None:
             return None
-        return await self._waits.applied([draft.id for draft in drafts], asks.patience, gone=call.gone)
+        notes = await self._waits.applied([draft.id for draft in drafts], asks.patience, gone=call.gone)
+        return notes if call.caller.is_valid() else None
 
     def _add(self, batch: Batch, batch_id: str | None, tenant: str, weight: int) -> list[Draft]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""

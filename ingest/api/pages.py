@@ -139,7 +139,7 @@ class ServiceRoutes:
 
     async def metrics(self, call: Call, _: AnyParameters) -> Reply:
         """Metrics for Prometheus"""
-        async with self._scrapes.of(call.caller.tenant):
+        async with call.caller.turn(self._scrapes):
             body = generate_latest(metrics.REGISTRY)
             await asyncio.sleep(0)  # others want a turn of the event loop
         return Reply(body, 200, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})

@@ -109,7 +109,7 @@ class ReceiptRoutes:
         asked = call.caller.ids_in(receipt).split(".")
         if len(asked) > MOST_IDS:
             raise Problem(422, f"a receipt names at most {MOST_IDS} ids, this one names {len(asked)}", field="receipt")
-        async with self._turns.of(call.caller.tenant):
+        async with call.caller.turn(self._turns):
             return Receipt(receipt, await self._tracking.state(asked))
 
 

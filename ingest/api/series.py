@@ -78,7 +78,7 @@ class SeriesRoutes:
         asked = self._reader.range(name, by, begin, end)
         if asked.end - asked.begin > MOST_POINTS * LENGTHS[by]:
             raise Problem(422, f"at most {MOST_POINTS} periods in one request: choose a later 'from'", field="from")
-        async with self._turns.of(call.caller.tenant):
+        async with call.caller.turn(self._turns):
             return written(await self._reader.read(asked, only_whole=begin is None))
 
 

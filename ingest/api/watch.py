@@ -317,7 +317,7 @@ class WatchRoutes:
         """`last`: the id of the last event that the client has seen, if its events have ids."""
         places = max(MOST_NAMES if watch.prefixes else len(watch.names), LEAST)
         with self._watches.places.take(call.caller.tenant, places):
-            async with self._turns.of(call.caller.tenant):
+            async with call.caller.turn(self._turns):
                 await self._watches.begin(watch)
             if call.only_head:
                 return web.Response(headers=_HEADERS)

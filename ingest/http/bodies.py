@@ -119,6 +119,7 @@ class Bodies:
         share = _Share(self, request[CALLER].tenant)
         try:
             yield share
+            request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
         finally:
             if share.bytes:
                 self._take(share.tenant, -share.bytes)

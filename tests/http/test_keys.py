@@ -1,11 +1,15 @@
 """Keys while a service runs: they are read again, they have rates, and no key is ever logged."""
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -14,6 +18,7 @@ from ingest.access.audit import AUDIT
 from ingest.access.door import Door
 from ingest.access.keyring import KeyRing
 from ingest.access.keys import make, parse, written
+from ingest.api.counters import ReadRoutes
 from shared.config.lists import networks
 from shared.model.errors import SettingsError
 from shared.runtime import metrics
@@ -101,6 +106,108 @@ async def test_a_key_that_expires_ends_at_once(tmp_path: Path) -> None:
         assert await status(service, keys["a"]) == 202
         clock.turn(10)
         assert await status(service, keys["a"]) == 401
+
+
+@dataclass
+class Changing:
+    """A service whose keys file can change at any moment."""
+
+    service: Service
+    file: Path
+    clock: ManualClock
+    key: str
+
+    @property
+    def named(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    async def change(self, how: str) -> None:
+        (key,) = parse(self.file.read_bytes()).keys
+        changed = {
+            "revoked": [],
+            "replaced": [make(id="a", scopes=["write"])[0]],
+            "narrowed": [replace(key, prefixes=("b",))],
+            "joined": [key, make(id="b", scopes=["write"])[0]],
+            "expired": [key],
+        }
+        self.file.write_bytes(written(changed[how]))
+        await self.service.ingest._doors._look()
+        if how == "expired":
+            self.clock.turn(100)
+
+
+@pytest.fixture
+async def changing(tmp_path: Path) -> AsyncIterator[Changing]:
+    clock = ManualClock()
+    ends = datetime.fromtimestamp(clock.now() + 50, UTC).isoformat()
+    file, keys = keys_file(tmp_path, a={"expires": ends})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        assert service.ingest.door._ring is not None
+        service.ingest.door._clock = service.ingest.door._ring._clock = clock
+        yield Changing(service, file, clock, keys["a"])
+
+
+CHANGES: Final = [("revoked", 401), ("replaced", 401), ("expired", 401), ("narrowed", 503), ("joined", 200)]
+
+
+@pytest.mark.parametrize(("how", "status"), CHANGES)
+async def test_a_key_is_judged_again_when_the_body_has_come(changing: Changing, how: str, status: int) -> None:
+    service = changing.service
+    async with contextlib.AsyncExitStack() as opened:
+        begun = []
+        for method, target, body in (
+            ("PUT", "/v1/counters/a", b'{"value": 7}'),
+            ("POST", "/v1/jobs", b'{"kind": "add", "prefix": "a", "delta": 1, "id": "j"}'),
+            ("POST", "/v1/increments", b'[{"counter": "a"}]'),
+            ("POST", "/v1/events", b'{"counter": "a"}'),
+            ("POST", "/v1/counters/a", b"{}  "),
+        ):
+            client = await opened.enter_async_context(connected(service))
+            head = f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n".encode()
+            event = b"ce-specversion: 1.0\r\nce-id: 1\r\nce-source: s\r\nce-type: t\r\n"
+            held = service.ingest.bodies.held
+            client.writer.write(head + event + bearer(changing.key) + b"\r\n" + body[:1])
+            await poll(lambda held=held: service.ingest.bodies.held > held)
+            begun.append((client, body))
+        await changing.change(how)
+        for client, body in begun:
+            await client.ask(body[1:])
+            assert int(client.seen[9:12]) in ({200, 202} if status == 200 else {status}), client.seen
+    await service.ingest.publishing.drain()
+    assert bool(await service.parts.store.shards(["a"])) == (status == 200)
+
+
+@pytest.mark.parametrize(("how", "status"), CHANGES)
+async def test_a_key_is_judged_again_when_its_turn_has_come(changing: Changing, how: str, status: int) -> None:
+    service = changing.service
+    (reads,) = (chapter for chapter in service.ingest.chapters if isinstance(chapter, ReadRoutes))
+    turns = reads._turns
+    async with contextlib.AsyncExitStack() as taken:
+        while turns._free:
+            await taken.enter_async_context(turns.of("another"))
+        targets = ("/v1/counters?name=a", "/v1/counters?prefix=a", "/v1/counters/a/watch")
+        waits = [asyncio.create_task(service.ask("HEAD", target, None, changing.named)) for target in targets]
+        await poll(lambda: sum(map(len, turns._rows.values())) == len(waits))
+        await changing.change(how)
+    assert [(await wait).status for wait in waits] == [status] * len(waits)
+
+
+@pytest.mark.parametrize(("how", "status"), CHANGES)
+@pytest.mark.parametrize("query", ["", "&return=value"])
+async def test_a_key_that_ends_while_it_waits_sees_no_total(
+    changing: Changing, query: str, how: str, status: int
+) -> None:
+    service = changing.service
+    waits = [
+        asyncio.create_task(service.ask("POST", f"{target}?wait=applied&timeout=60{query}", body, changing.named))
+        for target, body in (("/v1/counters/a", None), ("/v1/increments", b'[{"counter": "a"}]'))
+    ]
+    await poll(lambda: len(service.ingest.waits._waits) == len(waits))
+    await changing.change(how)
+    await service.apply()
+    for answer in [await wait for wait in waits]:
+        assert answer.status == (200 if status == 200 else 202)
+        assert status == 200 or not {"value", "values"} & answer.json.keys()
 
 
 @pytest.mark.parametrize("short", [True, False])
