@@ -99,7 +99,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--max-new",
         type=int,
         metavar="N",
-        help="for a publishable key: most new counters an hour, in each ingest process [1000]",
+        help="for a publishable key: most new counters an hour, in each ingest process; one client may make as many as"
+        " are then still free [1000]",
     )
     _add_common(new)
     new.set_defaults(run=_new, refuse=new.error)

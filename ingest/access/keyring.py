@@ -8,7 +8,7 @@ from stat import S_ISVTX, S_IWGRP, S_IWOTH
 from typing import Final
 
 from ingest.access.keys import Key, KeysFile, find, parse, wrong
-from ingest.access.rates import MOST_NEW, Bucket, NewQuota, Public, burst_of, client_rate_of
+from ingest.access.rates import MOST_NEW, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
 from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock
 
@@ -32,7 +32,7 @@ class KeyRing:
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
         self._buckets: dict[str, Bucket] = {}
-        self._quotas: dict[str, NewQuota] = {}
+        self._quotas: dict[str, NewCounters] = {}
         """By publishable key."""
         self._clients: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
         """By publishable key and client."""
@@ -70,7 +70,7 @@ class KeyRing:
             if len(self._clients) >= MOST_CLIENTS:
                 self._clients.popitem(last=False)
         self._clients[key.id, client] = bucket
-        return Public(bucket, int(burst), key.deltas, quota)
+        return Public(bucket, int(burst), key.deltas, NewQuota(quota, client))
 
     async def look(self) -> bool:
         """Read the file again. Returns whether the keys have changed."""
@@ -113,7 +113,7 @@ class KeyRing:
             if key.publishable:
                 most = MOST_NEW if key.max_new is None else key.max_new
                 quota = quotas.get(key.id)
-                self._quotas[key.id] = quota if quota and quota.most == most else NewQuota(key.id, most, self._clock)
+                self._quotas[key.id] = quota if quota and quota.most == most else NewCounters(key.id, most, self._clock)
         self._clients.clear()
 
 

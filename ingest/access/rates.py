@@ -1,6 +1,6 @@
 """Limits how many increments a second a key may send, and what else publishable keys may send."""
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final, NamedTuple
 
 from shared.model.errors import ShareError
@@ -60,35 +60,69 @@ class Bucket:
         self._held -= increments
 
 
-class NewQuota:
-    """How many new counters a publishable key may still make: anybody can have the key, and invent names."""
+class NewCounters:
+    """The new counters that a publishable key made in the last hour: anybody can have the key, and invent names."""
 
     def __init__(self, key: str, most: int, clock: Clock) -> None:
-        self._key = key
+        self.key = key
         self.most = most
         self._clock = clock
-        self._made: deque[float] = deque()
-        """When, in the last hour."""
+        self._made: deque[tuple[float, str]] = deque()
+        """When, and by which client."""
+        self._by_client: Counter[str] = Counter()
+
+    def free(self) -> int:
+        """How many more it may make."""
+        since = self._clock.monotonic() - HOUR
+        while self._made and self._made[0][0] <= since:
+            self._forget(0)
+        return self.most - len(self._made)
+
+    def by(self, client: str) -> int:
+        return self._by_client[client]
+
+    def add(self, client: str) -> None:
+        self._made.append((self._clock.monotonic(), client))
+        self._by_client[client] += 1
+
+    def give_back(self, client: str) -> None:
+        """The last one of this client was not made."""
+        for place in range(len(self._made) - 1, -1, -1):
+            if self._made[place][1] == client:
+                self._forget(place)
+                return
+
+    def _forget(self, place: int) -> None:
+        _, client = self._made[place]
+        del self._made[place]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
+
+
+class NewQuota(NamedTuple):
+    """How many new counters one client may still make with a publishable key: as many as are then still free."""
+
+    made: NewCounters
+    client: str
 
     def flaw_of(self, name: str) -> str | None:
-        """Why the key may not make this counter now; None if it may."""
-        since = self._clock.monotonic() - HOUR
-        while self._made and self._made[0] <= since:
-            self._made.popleft()
-        if len(self._made) < self.most:
+        """Why the client may not make this counter now; None if it may."""
+        free, mine = self.made.free(), self.made.by(self.client)
+        if free > 0 and (not mine or mine + 1 < free):
             return None
+        share = f", and this client ({self.client}) has made {mine} of them, its share" if free > 0 else ""
         return (
-            f"the key {self._key} may make {self.most} new counters an hour: {name[:100]!r} would be one more. Counters"
-            " that exist still count"
+            f"the key {self.made.key} may make {self.made.most} new counters an hour{share}: {name[:100]!r} would be"
+            " one more. Counters that exist still count"
         )
 
     def take(self) -> None:
-        self._made.append(self._clock.monotonic())
+        self.made.add(self.client)
 
     def give_back(self) -> None:
         """The last one was not made."""
-        if self._made:
-            self._made.pop()
+        self.made.give_back(self.client)
 
 
 class Public(NamedTuple):

@@ -301,7 +301,7 @@ async def test_of_a_batch_what_is_allowed_counts(tmp_path: Path) -> None:
 async def test_a_key_makes_so_many_new_counters_an_hour(tmp_path: Path) -> None:
     """By whatever request, while others and counters that exist go on."""
     clock = ManualClock()
-    async with site(tmp_path, clock, max_new=3) as pages:
+    async with site(tmp_path, clock, max_new=6) as pages:
         requests: list[Sent] = [
             ("/v1/counters/page:1", None, {}),
             ("/v1/increments", [{"counter": "page:2"}, {"counter": "page:1"}], {}),
@@ -319,7 +319,7 @@ async def test_a_key_makes_so_many_new_counters_an_hour(tmp_path: Path) -> None:
             ]
             for target, body, headers in more:
                 refused = await pages.post("site", target, body, **headers)
-                assert (refused.status, "3 new counters an hour" in refused.json["detail"]) == (429, True)
+                assert (refused.status, "6 new counters an hour" in refused.json["detail"]) == (429, True)
             assert (await pages.ask("site", "GET", "/v1/counters/page:4/pixel.gif")).status == 429
             mixed = await pages.post("site", "/v1/increments", [{"counter": "page:1"}, {"counter": "page:4"}])
             assert (mixed.status, mixed.json["accepted"]) == (202, 1)
@@ -331,6 +331,25 @@ async def test_a_key_makes_so_many_new_counters_an_hour(tmp_path: Path) -> None:
         clock.turn(3_600)
         assert (await pages.post("site", "/v1/counters/page:4")).status == 202
         assert (await pages.totals()).keys() == {f"page:{number}" for number in (1, 2, 3, 4, 9)}
+
+
+async def test_one_client_leaves_room_for_new_counters_of_others(tmp_path: Path) -> None:
+    """It may make half of what is free, also if requests of several clients fail and give theirs back."""
+    clock = ManualClock()
+    async with site(tmp_path, clock, max_new=8, max_delta=2) as pages:
+        assert (await pages.post("all", "/v1/counters/page:a")).status == 202
+        assert (await pages.post("site", "/v1/counters/page:a", {"id": "i"})).status == 202
+        for hour in range(2):
+            for client, expected in ((0, 4), (1, 2), (2, 1), (3, 1), (4, 0)):
+                seen = []
+                for number in range(5):
+                    name = f"page:{hour}-{client}-{number}"
+                    bad = [{"counter": name}, {"counter": "page:a", "id": "i", "delta": 2}]
+                    assert (await pages.post("site", "/v1/increments", bad, client=client)).status in {422, 429}
+                    answer = await pages.post("site", f"/v1/counters/{name}", client=client)
+                    seen.append(answer.status)
+                assert seen == [202] * expected + [429] * (5 - expected), answer
+            clock.turn(3_600)
 
 
 async def test_a_request_of_which_nothing_counts_makes_no_new_counter(tmp_path: Path) -> None:
