@@ -215,9 +215,10 @@ def _read(file: Path) -> "KeysFile":
 
 def _change(file: Path, edit: _Edit) -> None:
     """Replace the file in one step. Commands that run at the same time wait for each other."""
-    from ingest.access.keys import written  # noqa: PLC0415 (as above)
+    from ingest.access.keyring import is_ours, place_of  # noqa: PLC0415 (as above)
+    from ingest.access.keys import written  # noqa: PLC0415
 
-    file = file.resolve()
+    file = place_of(file)
     with _alone(file):
         there = _read(file)
         content = written(edit([*there.keys]), there.secret)
@@ -227,11 +228,10 @@ def _change(file: Path, edit: _Edit) -> None:
                 out.write(content)
                 out.flush()
                 os.fsync(number)
-                if file.exists():  # a service may read it as another user
-                    old = file.stat()
+                if os.path.lexists(file) and is_ours(old := file.lstat()):  # a service may read it as another user
                     os.fchmod(number, old.st_mode & 0o7777)
                     with suppress(PermissionError):
-                        os.fchown(number, old.st_uid, old.st_gid)
+                        os.fchown(number, -1, old.st_gid)
             Path(name).replace(file)
         except BaseException:
             Path(name).unlink(missing_ok=True)

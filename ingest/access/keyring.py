@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
+from errno import ELOOP
 from pathlib import Path
-from stat import S_ISVTX, S_IWGRP, S_IWOTH
+from stat import S_ISDIR, S_ISLNK, S_ISVTX, S_IWGRP, S_IWOTH
 from typing import Final
 
 from ingest.access.keys import Key, KeysFile, find, parse, wrong
@@ -14,7 +16,7 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-_OTHERS_WRITE: Final = S_IWGRP | S_IWOTH
+MOST_LINKS: Final = 40
 LOOK: Final = 0.5
 """Seconds between two looks at the file."""
 MOST_CLIENTS: Final = 10_000
@@ -119,19 +121,75 @@ class KeyRing:
 
 def content_of(file: Path) -> bytes:
     """What the keys file holds. Raises `SettingsError` if it can't be read, or if others could write keys into it."""
+    place = place_of(file)
     try:
-        if file.exists() and not file.is_file():  # to open a FIFO would wait for whoever writes to it
+        if place.exists() and not place.is_file():  # to open a FIFO would wait for whoever writes to it
             raise SettingsError(f"the keys file {file} is not a file: check COUNTERSINK_KEYS_FILE")
-        if file.stat().st_mode & _OTHERS_WRITE:
-            raise SettingsError(f"other users can write to the keys file {file}: forbid it with chmod go-w {file}")
-        folder = file.resolve().parent
-        if folder.stat().st_mode & (S_IWOTH | S_ISVTX) == S_IWOTH:
-            raise SettingsError(
-                f"other users can replace the keys file {file}: forbid it with chmod o-w {folder}, or move the file"
-            )
-        return file.read_bytes()
+        return place.read_bytes()
     except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def place_of(file: Path) -> Path:
+    """Where the keys file is, or would be, behind all links. Raises `SettingsError` if other users could put their own
+    there: nobody but root and this user may own, or write to, the file and each folder and link on the way.
+    """
+    folder, rest = Path("/"), [*(Path.cwd() / file).parts[1:]]
+    links = 0
+    try:
+        _check(file, folder)
+        while rest:
+            if (name := rest.pop(0)) == "..":
+                folder = folder.parent
+                continue
+            entry = folder / name
+            if not rest and not os.path.lexists(entry):
+                return entry
+            _check(file, entry)
+            if not entry.is_symlink():
+                folder = entry
+                continue
+            target = entry.readlink()
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(ELOOP, os.strerror(ELOOP))
+            if target.is_absolute():
+                folder = Path("/")
+            rest[:0] = target.parts[target.is_absolute() :]
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    return folder
+
+
+def is_ours(status: os.stat_result) -> bool:
+    """Whether nobody but root and this user owns it."""
+    return status.st_uid in {0, os.geteuid()}
+
+
+def _check(file: Path, entry: Path) -> None:
+    """Raise if other users could change this part of the path of the file. On a read-only mount its owner and group are
+    mostly those of another machine, but it may be read-only for this process alone.
+    """
+    status = os.lstat(entry)
+    is_link = S_ISLNK(status.st_mode)
+    fixed = os.statvfs(entry.parent if is_link else entry).f_flag & os.ST_RDONLY
+    if not fixed and not is_ours(status):
         raise SettingsError(
-            f"the keys file {file} can't be read ({error.strerror}): check COUNTERSINK_KEYS_FILE, or make a key with"
-            " countersink keys new"
-        ) from error
+            f"the user {status.st_uid} can change the keys file {file}, because {entry} is theirs: chown it to root or"
+            f" to the user of this process ({os.geteuid()}), run this as that user, or mount it read-only"
+        )
+    if is_link or not status.st_mode & (S_IWOTH if fixed else S_IWGRP | S_IWOTH):
+        return
+    if not S_ISDIR(status.st_mode):
+        raise SettingsError(f"other users can write to the keys file {file}: forbid it with chmod go-w {entry}")
+    if not status.st_mode & S_ISVTX:
+        raise SettingsError(
+            f"other users can replace the keys file {file}: forbid it with chmod go-w {entry}, or move the file"
+        )
+
+
+def _unreadable(file: Path, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"the keys file {file} can't be read ({error.strerror}): check COUNTERSINK_KEYS_FILE, or make a key with"
+        " countersink keys new"
+    )

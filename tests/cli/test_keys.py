@@ -9,15 +9,16 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
 from countersink import AsyncClient
 from countersink_server.commands import keys as commands
-from ingest.access.keyring import KeyRing
+from ingest.access.keyring import KeyRing, content_of
 from ingest.access.keys import find, parse
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, SettingsError
 from tests.cli.running import Done, run
 from tests.processes.harness import processes
 from tests.world.manual_clock import ManualClock
@@ -188,6 +189,95 @@ def test_a_file_that_others_can_write_holds_no_keys(tmp_path: Path, mode: int) -
         assert "chmod go-w" in done.lines[0]
     file.chmod(0o640)
     assert keys(tmp_path, "list").code == 0
+
+
+THEIRS: Final = 65_533
+"""Another user."""
+
+
+@pytest.mark.parametrize(
+    ("modes", "theirs", "why"),
+    [
+        ({}, (), None),
+        ({}, ("a/b/keys.json",), "keys.json is theirs"),
+        ({}, ("a/b",), "b is theirs"),
+        ({}, ("a",), "a is theirs"),
+        ({}, ("links",), "links is theirs"),
+        ({}, ("links/keys.json",), "keys.json is theirs"),
+        ({"a/b": 0o777}, (), "replace the keys file .* chmod go-w .*/b,"),
+        ({"a/b": 0o775}, (), "replace"),
+        ({"a": 0o777}, (), "replace the keys file .* chmod go-w .*/a,"),
+        ({"links": 0o777}, (), "replace the keys file .* chmod go-w .*/links,"),
+        ({"a/b": 0o1777, "a": 0o1775, "links": 0o1777}, (), None),
+        ({"a/b": 0o1777}, ("a/b/keys.json",), "keys.json is theirs"),
+        ({"links": 0o1777}, ("links/keys.json",), "keys.json is theirs"),
+        ({"a/b/keys.json": 0o620}, (), "write to the keys file .* chmod go-w .*/b/keys.json"),
+    ],
+)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_nobody_else_may_change_a_part_of_the_path(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    modes: dict[str, int],
+    theirs: tuple[str, ...],
+    why: str | None,
+    *,
+    fixed: bool,
+) -> None:
+    """`fixed`: the mount is read-only, as it is of secrets in containers. Owners and groups are not looked at then."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "links").mkdir()
+    link, file = tmp_path / "links" / "keys.json", tmp_path / "a" / "b" / "keys.json"
+    link.symlink_to("../a/../data/keys.json")
+    (tmp_path / "data").symlink_to(tmp_path / "a" / "b")
+    file.write_text('{"keys": []}')
+    for name, mode in modes.items():
+        (tmp_path / name).chmod(mode)
+    lstat, statvfs = os.lstat, os.statvfs
+
+    def owned(path: Path) -> os.stat_result:
+        found = [*lstat(path)]
+        if path in {tmp_path / name for name in theirs}:
+            found[stat.ST_UID] = THEIRS
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "lstat", owned)
+    if fixed:
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=statvfs(path).f_flag | os.ST_RDONLY))
+    if why is None or (fixed and not any(mode & 0o1002 == 0o002 for mode in modes.values())):
+        assert content_of(link) == content_of(file) == b'{"keys": []}'
+        return
+    before = file.read_bytes()
+    with pytest.raises(SettingsError, match=why):
+        content_of(link)
+    with pytest.raises(SettingsError, match=why):
+        commands._change(link, lambda keys: keys)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["nowhere/keys.json", "keys.json", "../keys.json/"])
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
+    (tmp_path / "keys.json").symlink_to(target)
+    with pytest.raises(SettingsError, match=r"can't be read \(.*\): check COUNTERSINK_KEYS_FILE"):
+        content_of(tmp_path / "keys.json")
+
+
+def test_a_key_is_not_made_where_another_user_has_planted_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat = os.lstat
+    tmp_path.chmod(0o1777)
+    (tmp_path / "keys.json").symlink_to(tmp_path / "planted")
+
+    def planted(path: Path) -> os.stat_result:
+        found = [*lstat(path)]
+        found[stat.ST_UID] = THEIRS if path == tmp_path / "keys.json" else found[stat.ST_UID]
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "lstat", planted)
+    with pytest.raises(SettingsError, match="is theirs"):
+        commands._change(tmp_path / "keys.json", lambda keys: keys)
+    assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
 
 
 async def test_a_service_keeps_its_keys_if_others_could_have_changed_them(
