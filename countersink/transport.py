@@ -5,16 +5,18 @@ that conflicts with the others.
 """
 
 import base64
+import contextlib
 import json
+import os
 import random
 import selectors
 import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -120,9 +122,16 @@ class Transport:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without connections. After a fork the child has to: it would share those of its parent."""
-        for connection in [*getattr(self, "_idle", ()), *getattr(self, "_busy", ())]:
+        """Begin without connections. After a fork the child has to: it would share those of its parent.
+
+        A thread of the parent may have held a lock of a busy one, as that of its buffer. So the child touches no more
+        of it than its descriptor: from now on that leads nowhere, whoever reads from it or closes it.
+        """
+        for connection in getattr(self, "_idle", ()):
             connection.close()
+        for connection in getattr(self, "_busy", ()):
+            with contextlib.suppress(OSError, AttributeError), Path(os.devnull).open("rb") as nowhere:
+                os.dup2(nowhere.fileno(), connection.sock.fileno(), inheritable=False)
         self._idle: list[HTTPConnection] = []
         self._busy: set[HTTPConnection] = set()
         self.closed = Moment()
@@ -163,7 +172,7 @@ class Transport:
             raise
         return Answer(said, _headers_of(response))
 
-    @contextmanager
+    @contextlib.contextmanager
     def lines(self, request: Request, silence: float) -> Iterator[Iterator[bytes]]:
         """The lines of an answer that need not end, on a connection of its own. Raises what `attempt` raises, and
         `UnavailableError` if nothing comes for `silence` seconds.

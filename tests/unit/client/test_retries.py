@@ -4,7 +4,11 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
+import sys
 import time
+import traceback
+from typing import Any
 
 import pytest
 
@@ -249,3 +253,48 @@ async def test_children_of_a_fork_have_connections_of_their_own() -> None:
         await asyncio.to_thread(client.increment, "c")
         await asyncio.to_thread(client.close)
     assert [asked.path for asked in server.asked] == [f"/v1/counters/{name}" for name in "abc"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: this process has threads
+@pytest.mark.parametrize("what", ["get", "watch"])
+async def test_a_fork_while_another_thread_reads_an_answer_does_not_hang_the_child(what: str) -> None:
+    """That thread holds the lock of the buffer, and does not exist in the child."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    def ask() -> None:
+        with contextlib.suppress(RequestError):
+            next(client.watch("a")) if what == "watch" else client.get("a")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        client = Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", patience=0)
+        asking = asyncio.create_task(asyncio.to_thread(ask))
+        while "readinto" not in _running_in(ask):  # which the buffer calls, and holds its lock meanwhile
+            await asyncio.sleep(0.01)
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+        until = time.monotonic() + 30
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < until:  # noqa: ASYNC222 (it does not wait)
+            await asyncio.sleep(0.01)
+        if ended == (0, 0):
+            os.kill(pid, signal.SIGKILL)
+        assert ended == (pid, 0)
+        assert not asking.done()  # the parent's connection is as it was
+        await asyncio.to_thread(client.close)
+        await asking
+
+
+def _running_in(function: Any) -> str:
+    """The names of the functions that are running in a thread below this one."""
+    for frame in sys._current_frames().values():
+        names = [one.f_code.co_name for one, _ in traceback.walk_stack(frame)]
+        if function.__name__ in names:
+            return " ".join(names)
+    return ""
