@@ -15,6 +15,10 @@ class RequestError(Exception):
         """The status of the last answer, if there was one."""
         self.field = field
         """The field that is wrong in the request, if the service named one."""
+        self.retry_after = 0.0
+        """Seconds that the service wants to be left alone."""
+        self.counters: Sequence[str] = ()
+        """The counters for which it is refused, if the service named them."""
         self.id: str | None = None
         """The id of the increment, or the key of the batch or change. The client makes one if you did not."""
         self.maybe_accepted = False
@@ -32,7 +36,6 @@ class UnavailableError(RequestError):
         super().__init__(message, status=status)
         self.maybe_accepted = True
         self.retry_after = retry_after
-        """Seconds that the service wants to be left alone."""
 
 
 @dataclass(frozen=True, slots=True)

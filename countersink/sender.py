@@ -1,4 +1,9 @@
-"""The thread that sends what was counted: one batch at a time, each until it is accepted or refused."""
+"""The thread that sends what was counted: one batch at a time, each until it is accepted or refused.
+
+No batch holds up another. What was just counted is sent first. A batch that failed goes behind the others, and waits
+longer each time. Everything waits only if it seems to be the service: after a failure without a clear answer, for a
+moment that grows with each failure in a row.
+"""
 
 import logging
 import threading
@@ -9,21 +14,19 @@ from typing import Final
 
 from countersink import lifetime
 from countersink.answers import RejectedError, RequestError, UnavailableError
-from countersink.batches import Batch, batches
+from countersink.batches import NONE, SHORTEST_PAUSE, Batch, Pause, batches, pause_of
 from countersink.interrupts import Bell, Moment, log, say, start
-from countersink.tally import CROWDED, YIELD, Tally
+from countersink.tally import CROWDED, YIELD, Sum, Tally
 from countersink.transport import ONE_TRY, TOO_MANY, Retries, Transport
 
 OLDEST: Final = 7 * 86_400.0
 """Seconds after which a batch that may have been accepted is given up: the service forgets its key after 8 days."""
-SPLIT: Final = frozenset({400, 403, 413, 422})
-"""Statuses that may be about one item of a batch. Its halves are tried, so that the others count."""
-LIMIT: Final = "COUNTERSINK_MAX_COUNTERS"
-"""Part of the 429 for a batch with a new name for which there is no room."""
+SPLIT: Final = frozenset({400, 403, 413, 422, TOO_MANY})
+"""Statuses that may be about some names of a batch. Its parts are tried, so that the others count."""
 MOST_REFUSALS: Final = 20
-"""Refusals in a row after which batches are no longer split: it is not about one item."""
-SHORTEST_PAUSE: Final = 0.1
-"""Seconds between two attempts while somebody waits."""
+"""Refusals in a row after which it seems not to be about some names: parts of a batch then wait behind the others."""
+MOMENT: Final = 0.02
+"""Seconds until the thread looks again whether it may send something, while somebody waits."""
 PATIENCE: Final = 30.0
 """Seconds to send the rest of a client that was forgotten, and not closed."""
 GRACE: Final = 0.5
@@ -57,13 +60,16 @@ class Sender:
         self._bell = Bell()
         self._flushes: set[Moment] = set()
         """Each comes when everything counted before is settled."""
-        self._covered: list[Moment] = []
-        """Those for which all of that is in the batches."""
+        self._covered: dict[Moment, int] = {}
+        """For each, the last turn in which any of that was taken."""
+        self._turn = 0
+        """How often everything was taken that was counted."""
         self._outgoing: deque[Batch] = deque()
+        """A batch stays here until it is settled, also while it is sent. Those that failed come last."""
         self._retries = Retries()
+        self._pause = NONE
         self._refusals = 0
-        self._others_first = False
-        """Whether a batch waits for room for a new counter. Later increments must not wait for it."""
+        """Batches that were refused in a row when they were tried for the first time."""
         self._told: set[str] = set()
         self._telling = threading.Lock()
         self._all_sent = True
@@ -152,37 +158,56 @@ class Sender:
         self.mark = CROWDED
         flushes = list(self._flushes)
         self._gather()
-        if not self._outgoing or (self._others_first and sum(map(len, self._outgoing)) < self._tally.most):
-            rest: dict[str, int] = {}
-            for batch in batches(*self._tally.take(), rest):
-                self._outgoing.append(batch)
-                time.sleep(YIELD)
-            self._tally.put_back(rest)
-            if not rest:
-                self._covered = flushes
-        self._others_first = False
-        while self._outgoing and self._may_go_on() and not self._others_first:
-            self._send(self._outgoing.popleft())
+        if self._over(self._pause) or not self._tally.held():
+            self._take(flushes)
+        while self._may_go_on() and (batch := self._next()) is not None:
+            settled = self._send(batch)
             self._gather()
-        if not self._outgoing:
-            self._settle(self._covered)
+            if not settled and batch.tries > 1:
+                break  # as others of those that failed may do
+        self._settle()
         idle = not self._tally.events and not self._tally.held() and not self._outgoing
-        if self._deadline is not None:
-            return not idle and self._may_go_on()
+        if self._deadline is not None and (idle or not self._may_go_on()):
+            return False
         if idle:
             self._sleep()
-        self._wait(time.monotonic() + self._interval)
+        self._wait()
         return True
+
+    def _take(self, flushes: Iterable[Moment]) -> None:
+        """Put what was summed into batches, as far as there is room for more."""
+        sums, items = self._tally.take(self._tally.most - sum(map(len, self._outgoing)))
+        rest: dict[str, Sum] = {}
+        found: list[Batch] = []
+        for batch in batches(sums, items, rest):
+            batch.turn = self._turn
+            found.append(batch)
+            time.sleep(YIELD)
+        self._outgoing.extendleft(reversed(found))
+        self._tally.put_back(rest)
+        if not self._tally.held():
+            self._covered |= dict.fromkeys(flushes, self._turn)
+            self._turn += 1
+
+    def _next(self) -> Batch | None:
+        """The next one that may be tried now."""
+        if not self._over(self._pause):
+            return None
+        return next((batch for batch in self._outgoing if self._over(batch.pause)), None)
 
     def _gather(self) -> None:
         for _ in self._tally.fold_all():
             time.sleep(YIELD)  # lets other threads run
         self._tell()
 
-    def _settle(self, flushes: Iterable[Moment]) -> None:
-        for done in flushes:
-            self._flushes.discard(done)
-            done.set()
+    def _settle(self) -> None:
+        """Tell those who flush that all of theirs is settled."""
+        oldest = min((batch.turn for batch in self._outgoing), default=self._turn)
+        for done, turn in list(self._covered.items()):
+            if turn < oldest:
+                del self._covered[done]
+                self._flushes.discard(done)
+                done.set()
 
     def _sleep(self) -> None:
         """Sleep until there is something to do."""
@@ -191,74 +216,105 @@ class Sender:
             self._bell.wait()
         self.mark = CROWDED
 
-    def _wait(self, until: float, *, hurry: bool = True) -> None:
-        """Wait, with `hurry` only until somebody flushes or closes."""
-        while not (hurry and (self._flushes or self._deadline is not None)):
-            end = until if self._deadline is None else min(until, self._deadline)
+    def _wait(self) -> None:
+        """Until the next round."""
+        begun = time.monotonic()
+        while True:
+            if self._hurries():
+                end = begun + MOMENT if self._outgoing else begun
+            else:
+                end = begun + (max(self._interval, SHORTEST_PAUSE) if self._outgoing else self._interval)
             if (rest := end - time.monotonic()) <= 0:
                 return
             self._bell.wait(rest)
 
+    def _hurries(self) -> bool:
+        """Whether somebody flushes or closes."""
+        return bool(self._flushes) or self._deadline is not None
+
+    def _over(self, pause: Pause) -> bool:
+        return time.monotonic() >= (pause.shortest if self._hurries() else pause.full)
+
     def _may_go_on(self) -> bool:
         return self._deadline is None or time.monotonic() < self._deadline
 
-    def _send(self, batch: Batch) -> None:
-        """One attempt. The batch is then settled, or waits with the others."""
+    def _send(self, batch: Batch) -> bool:
+        """One attempt. Returns whether the batch is settled."""
         if batch.doubtful and batch.age > OLDEST:
-            self._drop(batch.calls, "for a week they have had no clear answer")
-            return
-        rest = ONE_TRY if self._deadline is None else self._deadline - time.monotonic()
+            self._drop(batch, "for a week they have had no clear answer")
+            return True
+        batch.tries += 1
+        seconds = ONE_TRY
+        if self._deadline is not None:  # the others shall be tried, too
+            rest = self._deadline - time.monotonic()
+            seconds = min(ONE_TRY, max(rest / 2 if len(self._outgoing) > 1 else rest, 0.05))
         try:
-            answer = self._transport.attempt(batch.request, max(min(ONE_TRY, rest), 0.05))
+            answer = self._transport.attempt(batch.request, seconds)
             calls, reason = batch.rejected(answer)
-        except RejectedError as error:
-            if error.status is None or not 400 <= error.status < 500:  # noqa: PLR2004 (the request is wrong)
-                self._later(batch, UnavailableError(str(error), status=error.status))
-            else:
-                self._refused(batch, error)
-        except UnavailableError as error:
-            self._later(batch, error)
-        except (KeyError, IndexError, TypeError, ValueError):  # another program answers, such as a captive portal
+        except RequestError as error:
+            refused = error.status is not None and 400 <= error.status < 500  # noqa: PLR2004 (the request is wrong)
+            if (refused and isinstance(error, RejectedError)) or error.status == TOO_MANY:
+                return self._refused(batch, error)
+            self._failed(batch, error)
+        except Exception:  # another program answers, such as a captive portal
             there, name = self._transport.shown, self._transport.name
-            self._later(batch, UnavailableError(f"{there} does not answer as {name} does: is the URL right?"))
+            self._failed(batch, UnavailableError(f"{there} does not answer as {name} does: is the URL right?"))
         else:
-            self._retries = Retries()
+            self._retries, self._pause = Retries(), NONE
             self._refusals = 0
-            self._drop(calls, reason, "rejected")
+            self._outgoing.remove(batch)
+            if calls:
+                self._tally.drop(calls, reason, "rejected")
+                self._tell()
+            return True
+        return False
 
-    def _drop(self, calls: int, reason: str, kind: str = "") -> None:
-        if calls:
-            self._tally.drop(calls, reason, kind)
-            self._tell()
+    def _drop(self, batch: Batch, reason: str, kind: str = "") -> None:
+        self._outgoing.remove(batch)
+        self._tally.drop(batch.calls, reason, kind)
+        self._tell()
 
-    def _refused(self, batch: Batch, error: RequestError) -> None:
-        """A 4xx: the service will not take it. Perhaps it takes a half."""
+    def _refused(self, batch: Batch, error: RequestError) -> bool:
+        """The service will not take all of it, perhaps a part. Returns whether the batch is settled."""
         batch.doubtful |= error.maybe_accepted
-        self._refusals += 1
-        if error.status in SPLIT and self._refusals < MOST_REFUSALS and batch.divisible:
-            self._outgoing.extendleft(reversed(batch.halves()))
+        if batch.tries == 1:
+            self._refusals += 1
+        all_of_it = self._refusals > MOST_REFUSALS
+        parts = batch.parts(error.counters) if error.status in SPLIT else []
+        if parts:
+            self._outgoing.remove(batch)
+            self._outgoing.extendleft(reversed(parts))
+            for part in parts if all_of_it else ():
+                self._later(part, error)
+        elif error.status != TOO_MANY:
+            self._drop(batch, str(error), f"refused with {error.status}")
+        elif batch.tries > 1 and 2 * sum(map(len, self._outgoing)) > self._tally.most:
+            self._drop(batch, f"too many wait that the service does not take: {error}", "refused with 429")
         else:
-            self._drop(batch.calls, str(error), f"refused with {error.status}")
+            self._later(batch, error)
+        if all_of_it and error.status == TOO_MANY:
+            self._pause = pause_of(Retries(), error)
+        return not parts and batch not in self._outgoing
 
-    def _later(self, batch: Batch, error: UnavailableError) -> None:
-        """Wait, and try the others first: one batch must not keep them from being counted."""
+    def _failed(self, batch: Batch, error: RequestError) -> None:
+        """There is no clear answer. Perhaps the service is away."""
+        batch.doubtful |= error.maybe_accepted or isinstance(error, RejectedError)
+        self._later(batch, error)
+        self._pause = pause_of(self._retries, error)
+
+    def _later(self, batch: Batch, error: RequestError) -> None:
+        """Let it wait behind the others."""
         say(logging.INFO, f"not counted yet: {error}")
-        now = time.monotonic()
-        batch.doubtful |= error.maybe_accepted
-        if error.status == TOO_MANY and LIMIT in str(error):
-            self._others_first = True
-            self._outgoing.extend(batch.halves() if batch.divisible else [batch])
-        else:
-            self._outgoing.append(batch)
-        delay = self._retries.delay(error)
-        self._wait(now + max(error.retry_after, min(delay, SHORTEST_PAUSE)), hurry=False)
-        self._wait(now + delay)
+        batch.tries = max(batch.tries, 1)
+        batch.pause = pause_of(batch.retries, error)
+        self._outgoing.remove(batch)
+        self._outgoing.append(batch)
 
     def _end(self) -> None:
         """Drop what is left, and refuse what comes later."""
         try:
             self._gather()
-            rest = [*self._outgoing, *batches(*self._tally.take(last=True), {})]
+            rest = [*self._outgoing, *batches(*self._tally.take(), {})]
             self._outgoing.clear()
             self._all_sent = not rest
             reason = f"the client was closed before {self._transport.shown} accepted them"
@@ -271,7 +327,8 @@ class Sender:
             self._tell_all(GRACE)
             self._transport.close()
             self._ended.set()
-            self._settle(list(self._flushes))
+            for done in list(self._flushes):
+                done.set()
             lifetime.end(self)
 
     def _tell(self) -> None:

@@ -9,10 +9,10 @@ import contextlib
 import time
 from collections import Counter as Count
 from collections.abc import Iterable, Mapping
-from itertools import repeat
+from itertools import islice, repeat
 from operator import index, length_hint
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from countersink.interrupts import Bell, start
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name
@@ -29,6 +29,9 @@ YIELD: Final = 50e-6
 IDLE: Final = 1.0
 """Seconds after which a helper that is not needed ends."""
 _MANY: Final = 2**62
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Event = str | tuple[Any, Any, Any]
 """A name to count one for, or name, delta and id. Without a name, the second is the reason why it is dropped."""
@@ -113,20 +116,22 @@ class Tally:
                     self._fold()
             yield
 
-    def take(self, *, last: bool = False) -> tuple[dict[str, Sum], dict[Keyed, int]]:
-        """Everything that is summed. After the `last` time nothing is summed any more."""
+    def take(self, most: int | None = None) -> tuple[dict[str, Sum], dict[Keyed, int]]:
+        """At most so many names and ids, those first that were first counted. Without a limit, for the last time:
+        nothing is summed after it.
+        """
         with self._folding:
-            self._closed = last
-            sums, self.sums = self.sums, {}
-            items, self.items = self.items, {}
+            self._closed = most is None
+            sums, self.sums = _apart(self.sums, most)
+            items, self.items = _apart(self.items, None if most is None else most - len(sums))
         return sums, items
 
-    def put_back(self, rest: Mapping[str, int]) -> None:
+    def put_back(self, rest: Mapping[str, Sum]) -> None:
         """What is left of sums that are too large for one batch."""
         with self._folding:
-            for name, delta in rest.items():
+            for name, (delta, calls) in rest.items():
                 there = self.sums.get(name, (0, 0))
-                self.sums[name] = (there[0] + delta, there[1])
+                self.sums[name] = (there[0] + delta, there[1] + calls)
 
     def drop(self, calls: int, reason: str, kind: str = "") -> None:
         """These increments do not count. Of the reasons of one kind, the first is kept."""
@@ -185,6 +190,14 @@ class Tally:
             return True
         self.drop(times, f"{self.most} names and ids are held already, and the service does not take them")
         return False
+
+
+def _apart(all_of_it: dict[K, V], most: int | None) -> tuple[dict[K, V], dict[K, V]]:
+    """The first ones, and the rest."""
+    if most is None or len(all_of_it) <= most:
+        return all_of_it, {}
+    rest = iter(all_of_it.items())
+    return dict(islice(rest, max(most, 0))), dict(rest)
 
 
 def _event(name: Any, by: Any, id_: Any) -> Event:

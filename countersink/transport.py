@@ -86,7 +86,7 @@ class Retries:
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
 
-    def delay(self, failure: UnavailableError) -> float:
+    def delay(self, failure: RequestError) -> float:
         """Seconds to wait after this failure."""
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
         delay = failure.retry_after + self._pause * jitter
@@ -214,9 +214,11 @@ class Transport:
             retry_after = _seconds(_headers_of(response).get("retry-after"))
             failed = UnavailableError(detail, status=status, retry_after=retry_after)
             failed.maybe_accepted = status != TOO_MANY
+            failed.counters = _texts(answer.get("counters"))
             raise failed
         refused = RejectedError(detail, status=status, field=answer.get("field"))
         refused.maybe_accepted = status >= 500  # noqa: PLR2004 (the fault is on the other side)
+        refused.counters = _texts(answer.get("counters"))
         raise refused
 
     def detail(self, answer: Mapping[str, Any]) -> str | None:
@@ -343,6 +345,10 @@ def _object(body: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
+
+
+def _texts(found: Any) -> list[str]:
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def _seconds(text: str | None) -> float:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -75,11 +75,10 @@ async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> N
         client.incr("a")
         assert await client.flush(60)
         assert client.dropped == 0
-    first, again, third, *later = server.asked
-    assert first.raw == again.raw == third.raw
-    assert len({asked.headers["Idempotency-Key"] for asked in (first, again, third)}) == 1
-    assert len({asked.headers["Idempotency-Key"] for asked in server.asked}) == 1 + len(later)
-    assert sum(asked.body["counters"]["a"] for asked in (first, *later)) == 2
+    sent = {asked.headers["Idempotency-Key"]: asked for asked in server.asked}
+    assert all(asked.raw == sent[asked.headers["Idempotency-Key"]].raw for asked in server.asked)
+    assert len(sent) < len(server.asked)
+    assert sum(asked.body["counters"]["a"] for asked in sent.values()) == 2
 
 
 async def test_increments_with_ids_are_sent_as_items(server: Scripted) -> None:
@@ -172,47 +171,131 @@ async def test_one_bad_item_does_not_keep_the_others_from_being_counted(status: 
     assert good == {f"{number}": 1 for number in range(900)}
 
 
-async def test_a_refusal_of_everything_is_not_split_for_ever() -> None:
+async def test_a_refusal_of_everything_drops_everything() -> None:
     async with scripted(problem(403, "no")) as server, AsyncClient(server.url) as client:
-        for number in range(1_000):
+        for number in range(50):
             client.incr(f"{number}")
         assert await client.flush(60)
-        assert client.dropped == 1_000
-    assert len(server.asked) < 60
+        assert client.dropped == 50
+    assert len(server.asked) < 100
+
+
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_good_name_behind_many_bad_ones_counts(status: int) -> None:
+    async with (
+        scripted(refuse_bad(status, "not this one")) as server,
+        AsyncClient(server.url, interval=FAST) as client,
+    ):
+        for number in range(60):
+            client.incr(f"bad{number}")
+        client.incr("good")
+        await until(lambda: any(asked.body["counters"] == {"good": 1} for asked in server.asked))
+        assert await client.flush(60 if status == 403 else 0) == (status == 403)
+        assert client.dropped == (60 if status == 403 else 0)
+
+
+@pytest.mark.parametrize("status", [403, 429])
+async def test_the_names_that_a_refusal_names_are_left_out_at_once(status: int) -> None:
+    def answer(asked: Asked) -> web.StreamResponse:
+        bad = [name for name in asked.body["counters"] if name.startswith("bad")]
+        return says(status, {"detail": "no", "counters": bad}, Retry_After="60")() if bad else accepted()()
+
+    async with scripted(answer) as server, AsyncClient(server.url, interval=0.5) as client:
+        for number in range(300):
+            client.incr(f"bad{number}")
+            client.incr(f"{number}")
+        await until(lambda: len(good_ones(server)) == 300)
+        assert await client.flush(60 if status == 403 else 0) == (status == 403)
+        assert client.dropped == (300 if status == 403 else 0)
+    assert len(server.asked) < 20
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+POISONED: Any = [says(302, b"", Location="/"), says(200, b"<html>"), problem(500, "x"), problem(501, "x"), "cut"]
+LIMITED = problem(429, "there is no room for a new one", Retry_After="3600")
+
+
+@pytest.mark.parametrize("step", [*POISONED, LIMITED])
+async def test_no_batch_holds_up_another(step: Any) -> None:
+    def answer(asked: Asked) -> web.StreamResponse:
+        poison: Any = step if callable(step) else says(503, b"")
+        return (poison if any(name.startswith("bad") for name in names_of(asked)) else accepted())()
+
+    async with scripted(answer) as server, AsyncClient(server.url, interval=FAST, most=20) as client:
+        for number in range(16):
+            if number % 4 == 0:
+                client.incr(f"bad{number}")
+                await until(lambda: len(bad_ones(server)) > number // 4)  # noqa: B023 (called at once)
+            client.incr(f"good{number}")
+            await until(lambda: f"good{number}" in good_ones(server))  # noqa: B023 (called at once)
+        assert not await client.flush(0)
+        assert client.dropped == 0
+        client.incr("bad last")
+        client.incr("last", id="x")
+        assert not await client.close(1)
+        assert client.dropped == 5
+        assert "last" in good_ones(server)
+
+
+def names_of(asked: Asked) -> list[str]:
+    return [item["counter"] for item in asked.body] if isinstance(asked.body, list) else [*asked.body["counters"]]
+
+
+def bad_ones(server: Scripted) -> set[str]:
+    return {name for asked in server.asked for name in names_of(asked) if name.startswith("bad")}
+
+
+def good_ones(server: Scripted) -> set[str]:
+    """Of requests without bad ones."""
+    sent = [{*names_of(asked)} for asked in server.asked]
+    return {name for names in sent if not names & bad_ones(server) for name in names}
 
 
 async def test_a_new_name_without_room_waits_alone() -> None:
     script = refuse_bad(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")
-    async with scripted(script) as server, AsyncClient(server.url, interval=FAST, most=2) as client:
+    async with scripted(script) as server, AsyncClient(server.url, interval=FAST, most=4) as client:
         client.incr("bad")
         client.incr("good")
         for name in ("good", "later"):
             client.incr(name)
-            async with asyncio.timeout(60):
-                while not any(set(asked.body["counters"]) == {name} for asked in server.asked):
-                    await asyncio.sleep(0.01)
+            await until(lambda: any(set(asked.body["counters"]) == {name} for asked in server.asked))  # noqa: B023
         assert client.dropped == 0
         assert not await client.close(0.1)
         assert client.dropped == 1
 
 
 async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    rejected = accepted(rejected=[{"counter": "b", "reason": "no room"}], rejected_count=3)
-    async with scripted(rejected) as server, AsyncClient(server.url) as client:
+    """The answer names only the first. The other has the largest delta."""
+    rejected = accepted(rejected=[{"counter": "b", "reason": "no room"}], rejected_count=2)
+    async with scripted(rejected) as server, AsyncClient(server.url, interval=1.0) as client:
         for _ in range(4):
             client.incr("a")
             client.incr("b")
+        for _ in range(3):
+            client.incr("c", 5)
         assert await client.flush(60)
-        assert client.dropped == 4 + 2
+        assert client.dropped == 4 + 3
         assert "no room" in (await warnings(caplog, 1))[0]
-    async with (
-        scripted(accepted(rejected=[{"index": 1, "reason": "no room"}])) as server,
-        AsyncClient(server.url) as client,
-    ):
-        client.incr("a", id="x")
-        client.incr("a", id="y")
+    for named in ({"index": 1}, {"counter": "a"}):
+        two = accepted(rejected=[named | {"reason": "no room"}, {"counter": "a", "reason": "no room"}])
+        async with scripted(two) as server, AsyncClient(server.url, interval=1.0) as client:
+            for number in range(6):
+                client.incr("a", id="xyyzzz"[number])
+            assert await client.flush(60)
+            assert client.dropped == 3
+
+
+async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls() -> None:
+    async with scripted(accepted(), problem(422, "no")) as server, AsyncClient(server.url, interval=1.0) as client:
+        for _ in range(5):
+            client.incr("a", 2**53 - 1)
         assert await client.flush(60)
-        assert client.dropped == 1
+        assert client.dropped == 4
 
 
 async def test_retry_after_is_honoured_also_while_somebody_waits() -> None:
