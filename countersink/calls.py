@@ -27,6 +27,7 @@ Pairs = Sequence[tuple[str, str]]
 T = TypeVar("T")
 
 _NOT_IN_A_HEADER: Final = re.compile(r"^\s|\s$|[\x00-\x1f\x7f-\x9f]")
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _KEY: Final = re.compile(r"[!-~]+")
 
 
@@ -69,6 +70,16 @@ def header_of_caller(key: str | None) -> dict[str, str]:
         return {}
     check("the key", "key", None if _KEY.fullmatch(key) else "must be printable ASCII without spaces")
     return {"Authorization": f"Bearer {key}"}
+
+
+def checked(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers, if they can be sent. Raises `ValueError` if not."""
+    for name, value in headers.items():
+        good = isinstance(name, str) and isinstance(value, str) and _HEADER.fullmatch(name)
+        if not good or _NOT_IN_A_HEADER.search(value):
+            raise ValueError(f"the header {name!r} can't be sent: names and values must be text without line breaks")
+        value.encode()
+    return headers
 
 
 def increment(

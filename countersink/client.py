@@ -60,7 +60,9 @@ class Client:
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._transport = _transport(url, key, headers or {}, tls)
+        if not interval >= 0:
+            raise ValueError(f"the interval must be a number of seconds, 0 or more, not {interval!r}")
+        self._transport = _transport(url, key, calls.checked(headers or {}), tls)
         self._patience = patience
         self._tally = Tally(most)
         self._sender = Sender(self._tally, self._transport, interval)
@@ -246,7 +248,7 @@ class Client:
                     raise
         try:
             return call.read(answer)
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:
             shown = self._transport.shown
             foreign = RejectedError(f"{shown} does not answer as Countersink does: is the URL right?")
             foreign.id, foreign.maybe_accepted = call.id, True

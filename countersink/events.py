@@ -39,7 +39,9 @@ def watch(transport: Transport, path: str, patience: float) -> Iterator[Counter 
             closed = transport.closed.is_set()
             if closed or time.monotonic() + delay > until or transport.closed.wait(delay):
                 raise
-        except (KeyError, TypeError, ValueError) as error:
+        except RejectedError:
+            raise
+        except Exception as error:
             raise RejectedError(f"{transport.shown} does not answer as Countersink does: is the URL right?") from error
 
 

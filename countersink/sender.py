@@ -277,7 +277,7 @@ class Sender:
     def _refused(self, batch: Batch, error: RequestError) -> bool:
         """The service will not take all of it, perhaps a part. Returns whether the batch is settled."""
         batch.doubtful |= error.maybe_accepted
-        if batch.tries == 1:
+        if batch.tries == 1 and not error.counters:
             self._refusals += 1
         all_of_it = self._refusals > MOST_REFUSALS
         parts = batch.parts(error.counters) if error.status in SPLIT else []

@@ -6,6 +6,7 @@ that conflicts with the others.
 
 import base64
 import contextlib
+import io
 import json
 import os
 import random
@@ -41,8 +42,6 @@ LARGEST: Final = 64 << 20
 """Bytes of an answer. A chunk of an export is much smaller."""
 _PIECE: Final = 65_536
 _NO_PATH: Final = "there is no such path"
-_FAILURES: Final = (HTTPException, OSError, ValueError)
-"""How http.client says that there was no answer. ValueError: the connection was closed by another thread."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 """That of Linux; that of macOS, where `time.monotonic` stands still meanwhile; none on Windows, where it does not."""
 
@@ -74,7 +73,7 @@ class Answer:
     @property
     def object(self) -> dict[str, Any]:
         """The body as a JSON object. Raises `ValueError` if it is none."""
-        found = json.loads(self.body)
+        found = _json(self.body)
         if not isinstance(found, dict):
             raise ValueError("no JSON object")  # noqa: TRY004 (as for what is no JSON)
         return found
@@ -158,12 +157,12 @@ class Transport:
             sent = True
             try:
                 response, said = self._exchange(connection, request, seconds)
-            except (HTTPException, OSError) as error:
+            except Exception as error:
                 if idle is None or isinstance(error, TimeoutError):
                     raise
                 unanswered = True
                 response, said = self._exchange(self._connected(seconds), request, seconds)
-        except _FAILURES as error:
+        except Exception as error:  # http.client raises many kinds, such as AttributeError if another thread closes
             raise self._failure(error, seconds, maybe_accepted=sent) from error
         try:
             self._check(response, said)
@@ -182,9 +181,10 @@ class Transport:
             self._connect(connection, silence)
             response = self._begin(connection, request, silence)
             if response.status != 200:  # noqa: PLR2004 (OK)
-                self._check(response, _body(response, time.monotonic() + silence))
+                self._check(response, _body(response))
+            response.incoming.until = float("inf")
             yield iter(response.readline, b"")
-        except _FAILURES as error:
+        except (HTTPException, OSError, ValueError, AttributeError) as error:
             raise self._failure(error, silence) from error
         finally:
             self._busy.discard(connection)
@@ -247,19 +247,18 @@ class Transport:
             raise
         return connection
 
-    def _exchange(self, connection: HTTPConnection, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
+    def _exchange(self, connection: HTTPConnection, request: Request, seconds: float) -> "tuple[_Response, bytes]":
         """Use the connection, and keep it if it can be used again."""
-        until = time.monotonic() + seconds
         try:
             response = self._begin(connection, request, seconds)
-            said = _body(response, until)
+            said = _body(response)
             response.close()  # the body is read; http.client would wait for more of it
         except BaseException:
             connection.close()
             raise
         finally:
             self._busy.discard(connection)
-        if response.will_close or self.closed.is_set() or len(self._idle) >= MOST_IDLE:
+        if not response.is_reusable or self.closed.is_set() or len(self._idle) >= MOST_IDLE:
             connection.close()
         else:
             self._idle.append(connection)
@@ -273,15 +272,19 @@ class Transport:
         connection.timeout = min(seconds, LONGEST_CONNECT)
         connection.connect()
 
-    def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> HTTPResponse:
-        """Send the request, and read the head of its answer."""
+    def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> "_Response":
+        """Send the request, and read the head of its answer, all in so many seconds."""
+        until = time.monotonic() + seconds
         self._busy.add(connection)
         if self.closed.is_set() or connection.sock is None:
             raise ConnectionError("the client is closed")
         connection.sock.settimeout(seconds)
         headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
         connection.request(request.method, self._path + request.path, request.body, headers)
-        return connection.getresponse()
+        response = _Response(connection.sock, request.method, until, seconds)
+        connection.response_class = lambda *_, **__: response  # type: ignore[assignment] # it makes one
+        connection.getresponse()
+        return response
 
     def _connection(self) -> HTTPConnection:
         if self._socket:
@@ -291,6 +294,74 @@ class Transport:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return HTTPSConnection(self._host, self._port, context=self._tls)
+
+
+class _Incoming(io.RawIOBase):
+    """What comes from a socket: all of it until an instant, and each piece after so many seconds of silence at most."""
+
+    def __init__(self, sock: socket.socket, until: float, silence: float) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+        self.until = until
+        self._silence = silence
+        self.at_end = False
+        """Whether no more is to be read."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self.at_end:
+            return None
+        rest = self.until - time.monotonic()
+        if rest <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(rest, self._silence))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Buffer(io.BufferedReader):
+    """Knows whether more came than was read."""
+
+    raw: _Incoming
+    has_more = False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.raw.at_end = True
+            with contextlib.suppress(OSError, ValueError):
+                self.has_more |= bool(self.peek(1))
+        super().close()
+
+
+class _Response(HTTPResponse):
+    """The final answer, with a deadline."""
+
+    def __init__(self, sock: socket.socket, method: str, until: float, silence: float) -> None:
+        self.incoming = _Incoming(sock, until, silence)
+        self._buffer = _Buffer(self.incoming)
+        super().__init__(self, method=method)  # type: ignore[arg-type] # it calls only `makefile`
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return self._buffer
+
+    def begin(self) -> None:
+        """Read the head. Heads of interim answers (1xx), which may come before, are left out."""
+        super().begin()
+        while 100 <= self.status < 200:  # noqa: PLR2004 (interim)
+            if self.status == 101:  # noqa: PLR2004 (what follows is another protocol)
+                raise HTTPException("it switches to another protocol")
+            self.headers = self.msg = None  # type: ignore[assignment] # `begin` reads them if there are none
+            super().begin()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the connection can be used again after this answer, which has been read."""
+        return not self.will_close and not self._buffer.has_more
 
 
 class _UnixConnection(HTTPConnection):
@@ -311,7 +382,7 @@ def _readable(sock: socket.socket) -> bool:
         return bool(selector.select(0))
 
 
-def _body(response: HTTPResponse, until: float) -> bytes:
+def _body(response: HTTPResponse) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while piece := response.read1(_PIECE):
@@ -319,8 +390,6 @@ def _body(response: HTTPResponse, until: float) -> bytes:
         size += len(piece)
         if size > LARGEST:
             raise HTTPException(f"the answer has more than {LARGEST} bytes")
-        if time.monotonic() > until:
-            raise TimeoutError
     if response.length:  # http.client does not say that the body ended early
         raise HTTPException("the answer is not complete")
     return b"".join(pieces)
@@ -339,9 +408,16 @@ def _headers_of(response: HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.getheaders()}
 
 
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+
+
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(body)
+        answer = _json(body)
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

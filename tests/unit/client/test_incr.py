@@ -63,7 +63,22 @@ async def test_increments_are_summed_per_name_and_sent_together(server: Scripted
     assert len(server.asked) <= 2
 
 
-LATER: Any = ["cut", says(502, b"<html>"), says(504, b""), problem(429, "later"), says(200, b"<html>"), says(301, b"")]
+ODD = [
+    b"[" * 100_000,
+    b'{"accepted":1,"rejected":[{"index":1e999}]}',
+    b'{"accepted":1,"rejected":[1]}',
+    b'{"accepted":[]}',
+]
+LATER: Any = [
+    *(says(202, odd) for odd in ODD),
+    says(502, ODD[0]),
+    "cut",
+    says(502, b"<html>"),
+    says(504, b""),
+    problem(429, "later"),
+    says(200, b"<html>"),
+    says(301, b""),
+]
 
 
 @pytest.mark.parametrize("step", LATER)
@@ -346,6 +361,19 @@ async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCapture
         assert not client.close(0)
     assert client.dropped == 6 * CROWDED
     assert "was closed" in (await warnings(caplog, 2))[1]
+
+
+async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemError
+
+    monkeypatch.setattr("countersink.sender.Sender._failed", fail)
+    monkeypatch.setattr("countersink.batches.Batch.rejected", fail)
+    async with AsyncClient(server.url, interval=FAST) as client:
+        client.incr("a")
+        await client.flush(60)
+        client.incr("a")
+        assert client.dropped == 2
 
 
 async def test_each_reason_for_a_drop_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

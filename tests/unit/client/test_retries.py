@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -132,7 +133,10 @@ async def test_a_refusal_is_an_error_at_once_with_its_detail(status: int) -> Non
     [
         says(200, b"<html>hello</html>"),
         says(200, b""),
+        says(200, b"[" * 100_000),
+        says(404, b"[" * 100_000),
         says(200, [1]),
+        says(200, {"accepted": 1, "rejected": [1]}),
         says(200, {"hello": "world"}),
         says(404, b"not found"),
         says(301, b"", Location="/elsewhere"),
@@ -152,6 +156,14 @@ async def test_a_server_that_is_not_countersink_is_an_error_at_once(answer: obje
 def test_what_is_no_url_is_said_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="is not the URL of a service"):
         AsyncClient(url)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"headers": {"X": 1}}, {"headers": {"X": "a\nb"}}, {"headers": {"X:": "a"}}, {"interval": float("nan")}]
+)
+def test_what_can_not_be_sent_is_said_at_once(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"text without line breaks|the interval must be"):
+        Client("http://127.0.0.1:1", **wrong)
 
 
 async def test_a_password_in_the_url_is_not_repeated() -> None:
@@ -215,13 +227,16 @@ async def test_an_answer_that_is_broken_is_no_answer(said: bytes) -> None:
             await client.increment("a")
 
 
-async def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 202 Accepted\r\nX-A: ", b"HTTP/1.1 202 Accepted\r\nContent-Length: 100000\r\n\r\n"]
+)
+async def test_an_answer_that_comes_byte_by_byte_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("countersink.client.SHORTEST_TRY", 1.0)
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
-            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100000\r\n\r\n")
+            writer.write(head)
             while not writer.is_closing():
                 writer.write(b" ")
                 await writer.drain()
@@ -229,11 +244,43 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest
         writer.close()
         ended.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, AsyncClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", patience=0) as client:
+    async with asyncio.timeout(60), serving(serve) as url, AsyncClient(url, patience=0) as client:
         with pytest.raises(UnavailableError, match="took longer than 1 seconds"):
             await client.increment("a")
         await ended.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving(serve: Any) -> AsyncIterator[str]:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+
+
+async def test_interim_answers_are_left_out_and_a_connection_with_more_than_an_answer_is_not_kept() -> None:
+    """Else the rest would be taken for the answer to the next request."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                name = head.split()[1].rpartition(b"/")[2]
+                said = b'{"accepted": 1, "receipt": "%b"}' % name
+                answer = b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said)
+                writer.write(HINTS * 3 + answer * (2 if name == b"twice" else 1))
+                await writer.drain()
+        writer.close()
+
+    async with serving(serve) as url, AsyncClient(url, patience=0) as client:
+        for name in ("a", "b", "twice", "c"):
+            assert (await client.increment(name)).receipt == name
+    assert connections == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: this process has threads
