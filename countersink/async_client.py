@@ -1,14 +1,14 @@
-"""The client for asyncio: the same client, which waits in threads of its own."""
+"""The client for asyncio: the same client, which waits in other threads."""
 
+import _thread
 import asyncio
-import os
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, ParamSpec, Self, TypeVar
+from typing import Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from countersink import calls
 from countersink.answers import Accepted, Changed, Counter, JobStatus, Page
@@ -16,7 +16,7 @@ from countersink.client import CLOSING, INTERVAL, MOST, PATIENCE, Client
 from countersink.tally import ONE
 
 AT_ONCE: Final = 32
-"""Requests at the same time; others wait for these."""
+"""Requests at the same time; others wait for these. Streams, `flush` and `close` do not."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +48,12 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._client = Client(url, key, patience=patience, interval=interval, most=most, headers=headers, tls=tls)
-        self._threads: ThreadPoolExecutor | None = None
-        self._process = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._places = asyncio.Semaphore(AT_ONCE)
+        """For requests, in this loop."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client can't be copied or pickled: make another one")
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,17 +75,11 @@ class AsyncClient:
 
     async def flush(self, timeout: float = PATIENCE) -> bool:
         """Wait until everything counted before is accepted, or dropped. Returns False if that took too long."""
-        return await self._run(self._client.flush, timeout)
+        return await _apart(partial(self._client.flush, timeout))
 
     async def close(self, timeout: float = CLOSING) -> bool:
         """Send the rest, for so long, and end. Returns False if something was left: it is dropped."""
-        closing = ThreadPoolExecutor(1)  # the other threads may all be waiting
-        try:
-            return await asyncio.get_running_loop().run_in_executor(closing, self._client.close, timeout)
-        finally:
-            for threads in (closing, self._threads):
-                if threads is not None:
-                    threads.shutdown(wait=False)
+        return await _apart(partial(self._client.close, timeout))
 
     async def increment(
         self,
@@ -185,10 +183,46 @@ class AsyncClient:
         return await self._run(self._client.receipt, receipt)
 
     async def _next(self, signs: Iterator[Counter | None]) -> Counter | None:
-        return await self._run(next, signs)
+        return await _apart(partial(next, signs))
 
     async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._threads is None or self._process != os.getpid():  # the threads stayed in the parent of a fork
-            self._threads = ThreadPoolExecutor(AT_ONCE, "countersink")
-            self._process = os.getpid()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(method, *args, **kwargs))
+        """Call it in a thread when fewer than `AT_ONCE` run."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._places = loop, asyncio.Semaphore(AT_ONCE)
+        places = self._places
+        await places.acquire()
+        return await _apart(partial(method, *args, **kwargs), places.release)
+
+
+async def _apart(call: Callable[[], T], ended: Callable[[], object] = bool) -> T:
+    """Call it in a thread of its own, for which neither the end of the program waits nor who is cancelled. `ended` is
+    called in the loop afterwards.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        ended()
+        if future.done():
+            return
+        if error is None:
+            future.set_result(cast(T, result))
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    try:
+        _thread.start_new_thread(work, ())
+    except BaseException:
+        ended()
+        raise
+    return await future

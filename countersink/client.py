@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 from countersink import calls, events
 from countersink.answers import (
@@ -67,6 +67,9 @@ class Client:
         self._tally = Tally(most)
         self._sender = Sender(self._tally, self._transport, interval)
         weakref.finalize(self, self._sender.abandon).atexit = False
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client can't be copied or pickled: make another one")
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +165,11 @@ class Client:
     def signs(self, *names: str, prefix: str | None = None) -> Iterator[Counter | None]:
         """Like `watch`, with a None at least every ten seconds: a sign that the stream lives."""
         self._check_that_it_can_be_asked()
-        return events.watch(self._transport, calls.path_of_watch(names, prefix), self._patience)
+        return self._while_kept(events.watch(self._transport, calls.path_of_watch(names, prefix), self._patience))
+
+    def _while_kept(self, signs: Iterator[T]) -> Iterator[T]:
+        """The signs. Whoever has them keeps the client, which would end otherwise."""
+        yield from signs
 
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What

@@ -19,18 +19,42 @@ _log: Final = logging.getLogger("countersink")
 LONGEST: Final = 1e8
 """Seconds, about three years: more may be too much for the system."""
 
+_ours: Final[set[int]] = set()
+"""The threads that run now."""
+
 
 def start(task: Callable[..., object], *arguments: object) -> bool:
     """Run it in a thread, without waiting until that runs, as `threading.Thread` does. Returns False if none can start:
     there are too many, or the interpreter is ending.
     """
     try:
-        _thread.start_new_thread(task, arguments)
+        _thread.start_new_thread(_run, (task, arguments))
     except RuntimeError as error:
         if "new thread" not in str(error):
             raise  # it is a signal handler's
         return False
     return True
+
+
+def _run(task: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    me = _thread.get_ident()
+    _ours.add(me)
+    try:
+        task(*arguments)
+    finally:
+        _ours.discard(me)
+
+
+def is_ours() -> bool:
+    """Whether this thread was started here. It must not wait for another one: the collector may call finalizers of the
+    program in it, anywhere.
+    """
+    return _thread.get_ident() in _ours
+
+
+def forget_threads() -> None:
+    """They stay in the parent of a fork."""
+    _ours.clear()
 
 
 def say(level: int, text: str, error: Exception | None = None) -> None:

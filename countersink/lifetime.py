@@ -5,7 +5,9 @@ import os
 import sys
 import time
 import weakref
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from countersink import interrupts
 
 AT_EXIT: Final = 2.0
 """Seconds for all clients together."""
@@ -25,6 +27,9 @@ _known: "weakref.WeakSet[Living]" = weakref.WeakSet()
 _running: set[Living] = set()
 """They are not collected while they may hold something."""
 
+_finalized: list[Any] = []
+"""The module that knows that it has to call us in children."""
+
 
 def know(one: Living) -> None:
     _known.add(one)
@@ -35,9 +40,16 @@ def begin(one: Living) -> None:
     _running.add(one)
     # Children of multiprocessing, and of Celery's pool, end without calling what atexit has registered.
     if util := sys.modules.get("multiprocessing.util"):
-        util.Finalize(None, _at_exit, exitpriority=100)
+        _finalize(util)
+        if not _finalized:  # a child forgets what was registered before it begins its work, and then calls this
+            util.register_after_fork(_at_exit, lambda _: _finalize(util))
+            _finalized.append(util)
     if celery := sys.modules.get("celery.signals"):
         celery.worker_process_shutdown.connect(_at_exit, weak=False, dispatch_uid=__name__)
+
+
+def _finalize(util: Any) -> None:
+    util.Finalize(None, _at_exit, exitpriority=100)
 
 
 def end(one: Living) -> None:
@@ -54,6 +66,7 @@ def _at_exit(**_: object) -> None:
 
 
 def _forked() -> None:
+    interrupts.forget_threads()
     _running.clear()
     for one in list(_known):
         one.forked()

@@ -15,7 +15,7 @@ from typing import Final
 from countersink import lifetime
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink.batches import NONE, SHORTEST_PAUSE, Batch, Pause, batches, pause_of
-from countersink.interrupts import Bell, Moment, log, say, start
+from countersink.interrupts import Bell, Moment, is_ours, log, say, start
 from countersink.tally import CROWDED, YIELD, Sum, Tally
 from countersink.transport import ONE_TRY, TOO_MANY, Retries, Transport
 
@@ -102,7 +102,8 @@ class Sender:
         try:
             if not self._ended.is_set():
                 self._wake()
-                done.wait(timeout)
+                if not is_ours():
+                    done.wait(timeout)
             return done.is_set() or self._ended.is_set()
         finally:
             self._flushes.discard(done)
@@ -110,6 +111,8 @@ class Sender:
     def close(self, timeout: float) -> bool:
         """Send the rest, for so long; drop what is left then. Returns whether nothing was left."""
         self.end_by(time.monotonic() + timeout)
+        if is_ours():
+            return self._ended.is_set() and self._all_sent
         if not self._ended.wait(timeout):
             self._transport.close()  # ends the attempt that the thread waits for
             if not self._ended.wait(GRACE):

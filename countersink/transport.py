@@ -16,6 +16,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
@@ -211,7 +212,7 @@ class Transport:
         if self._path and detail.startswith(_NO_PATH):
             detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy removes it"
         if status in self.again:
-            retry_after = _seconds(_headers_of(response).get("retry-after"))
+            retry_after = _retry_after(_headers_of(response))
             failed = UnavailableError(detail, status=status, retry_after=retry_after)
             failed.maybe_accepted = status != TOO_MANY
             failed.counters = _texts(answer.get("counters"))
@@ -427,6 +428,13 @@ def _texts(found: Any) -> list[str]:
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
-def _seconds(text: str | None) -> float:
-    """The seconds that Retry-After asks for. A date counts as 0: clocks differ."""
-    return min(float(text), LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else 0.0
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds. A date is compared with that of the answer, as clocks differ."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), LONGEST_RETRY_AFTER)
+    try:
+        seconds = (parsedate_to_datetime(text) - parsedate_to_datetime(headers["date"])).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return 0.0
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)

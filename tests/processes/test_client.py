@@ -87,6 +87,42 @@ async def test_the_end_of_a_program_does_not_wait_long_for_a_service_that_is_awa
     assert int(ticks) < 350  # they stand still while the machine does
 
 
+async def test_a_child_that_counts_before_it_begins_its_work_sends_everything(there: Processes) -> None:
+    """As one of a fork server that imports the main module. `multiprocessing` then forgets what it had registered."""
+    service = await there.start(*UP, "0")
+    text = """
+        import multiprocessing.process, multiprocessing.util, os, sys
+        from countersink import Client
+        counters = Client(sys.argv[1])
+        counters.incr("a")
+        multiprocessing.process.BaseProcess._after_fork()
+        counters.incr("a")
+        multiprocessing.util._exit_function()
+        os._exit(0)
+    """
+    assert await said(program(text, service.url)) == ""
+    assert await total(service.url, "a") == 2
+
+
+@pytest.mark.parametrize("method", ["flush", "get"])
+async def test_the_end_of_a_program_does_not_wait_for_what_was_cancelled(method: str) -> None:
+    text = """
+        import asyncio, sys
+        from countersink import AsyncClient
+
+        async def main():
+            counters = AsyncClient("http://127.0.0.1:1", patience=1000)
+            counters.incr("a")
+            try:
+                await asyncio.wait_for(counters.flush(1000) if sys.argv[1] == "flush" else counters.get("a"), 0.1)
+            except TimeoutError:
+                print("cancelled")
+
+        asyncio.run(main())
+    """
+    assert "cancelled" in await said(program(text, method))
+
+
 FORKS = """
     import multiprocessing, os, sys, threading
     from countersink import Client

@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import copy
+import gc
 import itertools
+import json
 import os
+import pickle
 import signal
 import sys
 import time
@@ -13,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from countersink import AsyncClient, Client, RejectedError, RequestError, UnavailableError
+from countersink import AsyncClient, Client, RejectedError, RequestError, UnavailableError, transport
+from countersink.interrupts import start
 from tests.unit.client.scripted import accepted, problem, says, scripted
 
 
@@ -74,6 +79,24 @@ async def test_a_retry_after_that_is_no_number_is_no_error(retry_after: str) -> 
         AsyncClient(server.url) as client,
     ):
         assert (await client.increment("a")).accepted == 1
+
+
+LATER = {"retry-after": "Wed, 25 Nov 2026 10:00:07 GMT", "date": "Wed, 25 Nov 2026 10:00:00 GMT"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": " 2\t"}, 2),
+        ({"retry-after": "86400"}, 3_600),
+        (LATER, 7),
+        (LATER | {"date": "Wed, 25 Nov 2026 11:00:00 GMT"}, 0),
+        (LATER | {"date": "now"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_retry_after_may_be_a_date(headers: dict[str, str], seconds: float) -> None:
+    assert transport._retry_after(headers) == seconds
 
 
 async def test_an_error_says_under_which_id_it_is_safe_to_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +187,75 @@ def test_what_is_no_url_is_said_at_once(url: str) -> None:
 def test_what_can_not_be_sent_is_said_at_once(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"text without line breaks|the interval must be"):
         Client("http://127.0.0.1:1", **wrong)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_can_not_be_copied(kind: Any, duplicate: Any) -> None:
+    with pytest.raises(TypeError, match="make another one"):
+        duplicate(kind("http://127.0.0.1:1"))
+
+
+async def test_requests_that_hang_hold_up_no_flush_and_streams_no_request() -> None:
+    async with scripted(*["hang"] * 80, accepted()) as server, AsyncClient(server.url) as client:
+        gets = [asyncio.create_task(client.get("a")) for _ in range(32)]
+        streams: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
+        async with asyncio.timeout(60):
+            while len(server.asked) < 80:
+                await asyncio.sleep(0.01)
+            client.incr("a")
+            assert await client.flush(60)
+        for task in (*gets, *streams):
+            task.cancel()
+    async with scripted(*["hang"] * 48, accepted()) as server, AsyncClient(server.url) as client:
+        streams = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
+        async with asyncio.timeout(60):
+            while len(server.asked) < 48:
+                await asyncio.sleep(0.01)
+            await client.increment("a")
+        for task in streams:
+            task.cancel()
+
+
+COUNTER = {"name": "a", "value": 1, "applied": 1, "pending": 0, "exact": True, "shards": 1, "exists": True}
+EVENT = f"data: {json.dumps(COUNTER | {'as_of': '2026-11-25T10:00:00+00:00'})}\n\n".encode()
+
+
+async def test_a_stream_goes_on_when_nobody_else_has_its_client() -> None:
+    more = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + EVENT)
+        await more.wait()
+        writer.write(EVENT)
+        await writer.drain()
+        writer.close()
+
+    async with serving(serve) as url:
+        stream = Client(url, patience=0).watch("a")
+        gc.collect()
+        for _ in range(2):
+            assert (await asyncio.to_thread(next, stream)).value == 1
+            gc.collect()
+            more.set()
+
+
+async def test_a_finalizer_that_runs_in_a_thread_of_the_client_does_not_wait_for_it() -> None:
+    told: list[bool] = []
+    client = Client("http://127.0.0.1:1")
+    client.incr("a")
+
+    def finalize() -> None:
+        told.append(client.flush(600))
+        told.append(client.close(600))
+
+    assert start(finalize)
+    async with asyncio.timeout(60):
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+    assert told == [False, False]
+    await asyncio.to_thread(client.close, 0)
 
 
 async def test_a_password_in_the_url_is_not_repeated() -> None:
