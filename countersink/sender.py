@@ -179,7 +179,8 @@ class Sender:
 
     def _take(self, flushes: Iterable[Moment]) -> None:
         """Put what was summed into batches, as far as there is room for more."""
-        sums, items = self._tally.take(self._tally.most - sum(map(len, self._outgoing)))
+        room = self._tally.most - sum(map(len, self._outgoing))
+        sums, items = self._tally.take(room)
         rest: dict[str, Sum] = {}
         found: list[Batch] = []
         for batch in batches(sums, items, rest):
@@ -188,7 +189,7 @@ class Sender:
             time.sleep(YIELD)
         self._outgoing.extendleft(reversed(found))
         self._tally.put_back(rest)
-        if not self._tally.held():
+        if not rest and (len(sums) + len(items) < room or not self._tally.held()):
             self._covered |= dict.fromkeys(flushes, self._turn)
             self._turn += 1
 
@@ -295,7 +296,7 @@ class Sender:
             self._drop(batch, f"too many wait that the service does not take: {error}", "refused with 429")
         else:
             self._later(batch, error)
-        if all_of_it and error.status == TOO_MANY:
+        if all_of_it and error.status == TOO_MANY and batch.tries == 1:
             self._pause = pause_of(Retries(), error)
         return not parts and batch not in self._outgoing
 
@@ -317,12 +318,12 @@ class Sender:
         """Drop what is left, and refuse what comes later."""
         try:
             self._gather()
-            rest = [*self._outgoing, *batches(*self._tally.take(), {})]
+            rest = [*self._outgoing, Batch(*self._tally.take())]
             self._outgoing.clear()
-            self._all_sent = not rest
-            reason = f"the client was closed before {self._transport.shown} accepted them"
-            for batch in rest:
-                self._tally.drop(batch.calls, reason)
+            calls = sum(batch.calls for batch in rest)
+            self._all_sent = not calls
+            if calls:
+                self._tally.drop(calls, f"the client was closed before {self._transport.shown} accepted them")
         finally:
             self.mark = CLOSED
             while self._tally.events:

@@ -16,7 +16,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from email.utils import formatdate, parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
@@ -429,12 +429,13 @@ def _texts(found: Any) -> list[str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds. A date is compared with that of the answer, as clocks differ."""
+    """Seconds. A date is compared with that of the answer, if it has one, as clocks differ."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), LONGEST_RETRY_AFTER)
     try:
-        seconds = (parsedate_to_datetime(text) - parsedate_to_datetime(headers["date"])).total_seconds()
-    except (KeyError, TypeError, ValueError):
+        there = parsedate_to_datetime(headers.get("date", formatdate(usegmt=True)))
+        seconds = (parsedate_to_datetime(text) - there).total_seconds()
+    except (TypeError, ValueError):
         return 0.0
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)

@@ -305,11 +305,15 @@ async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.
             assert client.dropped == 3
 
 
-async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls() -> None:
-    async with scripted(accepted(), problem(422, "no")) as server, AsyncClient(server.url, interval=1.0) as client:
+@pytest.mark.parametrize("refused", [True, False])
+async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls(refused: bool) -> None:
+    later = problem(422, "no") if refused else problem(503, "later", Retry_After="60")
+    async with scripted(accepted(), later) as server, AsyncClient(server.url, interval=0.3) as client:
         for _ in range(5):
             client.incr("a", 2**53 - 1)
-        assert await client.flush(60)
+        await until(lambda: len(server.asked) >= 2)
+        assert await client.flush(60 if refused else 0) == refused
+        await client.close(0.1)
         assert client.dropped == 4
 
 
