@@ -15,7 +15,7 @@ from tests.http.both_ways import connected, poll, post
 from tests.http.service import Service, running
 
 WAITS: Final = post(name=b"c?wait=applied&timeout=60")
-MANY: Final = 4_000
+MANY: Final = 2_400
 AT_ONCE: Final = 200
 """Connections that are opened before the server gets a turn."""
 FREEZE: Final = 2.0
