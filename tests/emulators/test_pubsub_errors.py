@@ -83,7 +83,7 @@ SAID = "said the server|Deadline Exceeded"
         ("OUT_OF_RANGE", BrokerRejectedError, "said the server"),
         ("ALREADY_EXISTS", SetupError, "said the server"),
         ("DATA_LOSS", TransientError, SAID),
-        ("UNIMPLEMENTED", TransientError, "look at proxies on the way|Deadline Exceeded"),
+        ("UNIMPLEMENTED", TransientError, "check the proxies on the way|Deadline Exceeded"),
         ("UNAVAILABLE", TransientError, SAID),
         ("ABORTED", TransientError, SAID),
         ("INTERNAL", TransientError, SAID),

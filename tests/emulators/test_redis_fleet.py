@@ -280,7 +280,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
         try:
             one.check()
         except OverloadedError as error:
-            return "may take this one for dead" in str(error)
+            return "may take this process for dead" in str(error)
         return False
 
     await until(refuses)
