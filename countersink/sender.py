@@ -292,7 +292,7 @@ class Sender:
                 self._later(part, error)
         elif error.status != TOO_MANY:
             self._drop(batch, str(error), f"refused with {error.status}")
-        elif batch.tries > 1 and 2 * sum(map(len, self._outgoing)) > self._tally.most:
+        elif 2 * sum(map(len, self._outgoing)) > self._tally.most:
             self._drop(batch, f"too many wait that the service does not take: {error}", "refused with 429")
         else:
             self._later(batch, error)
