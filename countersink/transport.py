@@ -26,6 +26,7 @@ from countersink import addresses
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink.interrupts import Moment
 
+_random: Final = random.Random()  # noqa: S311 (no secret; a generator of its own, so that programs may seed theirs)
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 TOO_MANY: Final = 429
 """The status of a request that was surely not accepted, and may be later."""
@@ -88,7 +89,7 @@ class Retries:
 
     def delay(self, failure: RequestError) -> float:
         """Seconds to wait after this failure."""
-        jitter = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+        jitter = _random.uniform(0.5, 1.0)
         delay = failure.retry_after + self._pause * jitter
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
         return delay

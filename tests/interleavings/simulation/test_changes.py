@@ -199,21 +199,29 @@ def test_a_new_overlay_shows_and_answers_nothing_while_the_old_one_may_be_read()
     async def script(scene: Scene) -> None:
         changing, one, other = scene.ingests
         named: list[float] = []
-        seen: list[tuple[float, Reading]] = []
+        seen: list[tuple[float, float, Reading]] = []
 
         async def watch(ingest: Ingest) -> None:
             while not named or scene.loop.time() < named[0] + 3 * LONGEST_LOOK:
-                seen.append((scene.loop.time(), await scene.read(ingest)))
+                begun = scene.loop.time()
+                reading = await scene.read(ingest)
+                seen.append((begun, scene.loop.time(), reading))
                 await asyncio.sleep(0.01)
+
+        async def commits() -> None:
+            while scene.book._fleet.overlay.epoch == 1:
+                await asyncio.sleep(0.001)
+            named.append(scene.loop.time())
 
         watching = [asyncio.create_task(watch(ingest)) for ingest in (one, other)]
         await asyncio.sleep(0.5)
         member, look = scene.overlays[changing.owner]._member, scene.looks[changing.owner].last
         assert member is not None
         assert look is not None
+        committing = asyncio.create_task(commits(), name="commits")
         with scene.acting(changing.owner):
             await member._name(look)
-        named.append(scene.loop.time())
+        await committing
         answered = scene.starts(changing, CHANGES[SET])
         while not answered.done():
             await asyncio.sleep(0.05)
@@ -222,11 +230,12 @@ def test_a_new_overlay_shows_and_answers_nothing_while_the_old_one_may_be_read()
             assert scene.loop.time() >= named[0] + LONGEST_LOOK
         else:
             assert isinstance(answered.exception(), CountersinkError)
-        values = [(when, reading.value) for when, reading in sorted(seen, key=lambda one: one[0]) if reading.exact]
-        assert [value for _, value in values] == sorted(value for _, value in values)
+        exact = [one for one in sorted(seen, key=lambda one: one[0]) if one[2].exact]
+        values = [reading.value for _, _, reading in exact]
+        assert values == sorted(values)
         epoch = scene.book._fleet.overlay.epoch
         assert epoch > 1
-        between = [when for when, _ in values if named[0] + LONGEST_LOOK < when < named[0] + LONGEST_LOOK + 0.2]
+        between = [end for _, end, _ in exact if named[0] + LONGEST_LOOK < end < named[0] + LONGEST_LOOK + 0.2]
         assert not between
 
     run(script)
