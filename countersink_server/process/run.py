@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from math import nan
+from typing import Final
 
 import uvloop
 
@@ -26,6 +27,7 @@ from ingest.publishing.spool import Spool
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
+from shared.fleet.fleet_view import CHANGE_PATIENCE
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.promises import Promises
 from shared.model.times import StoreMillis
@@ -41,6 +43,10 @@ _log = logging.getLogger(__name__)
 
 LOOK_AT_FILES = 0.5
 """Seconds between two checks that the files are still those that were opened."""
+MARGIN: Final = 5.0
+"""Seconds after its drain time-out until a process that was told to stop may be killed."""
+CLOSING_TAKES: Final = 1.0
+"""Seconds of these that are kept for closing what is open."""
 REFRESH = 1.0
 """Seconds for which other workers show what a gauge was."""
 
@@ -221,9 +227,17 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         metrics.BOARD.reads = []
         for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
             gauge.clear()
-        await parts.close()
+        await parts.close(patience_of(stop, settings))
         if traces is not None:
             traces.close()
+
+
+def patience_of(stop: Stop, settings: Settings) -> float:
+    """For how many seconds a process that has drained may try to say in the store what it leaves behind."""
+    if stop.at is None:
+        return CHANGE_PATIENCE
+    left = stop.at + settings.drain_timeout + MARGIN - CLOSING_TAKES - asyncio.get_running_loop().time()
+    return max(left, CHANGE_PATIENCE - CLOSING_TAKES)
 
 
 def show_in_metrics(parts: Parts, settings: Settings) -> None:

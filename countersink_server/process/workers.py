@@ -13,7 +13,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
-from countersink_server.process.run import Say, ready, stopping
+from countersink_server.process.run import MARGIN, Say, ready, stopping
 from countersink_server.process.sockets import Sockets
 from countersink_server.process.worker_metrics import WorkerMetrics
 from ingest.access.doors import Doors
@@ -26,8 +26,6 @@ from shared.wiring.process import connect
 
 _log = logging.getLogger(__name__)
 
-MARGIN: Final = 5.0
-"""Seconds after its drain time-out until a worker is killed."""
 LONG: Final = 10.0
 """A worker that ran for so many seconds is restarted without the growing pause."""
 

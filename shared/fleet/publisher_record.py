@@ -6,14 +6,16 @@ Processes with `memory://` are members, too. They always owe, and those on one s
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from shared.fleet.fleet_view import FleetView
-from shared.model.errors import OverloadedError
+from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
+from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook, Left, Rows, SpoolFile
+from shared.runtime.backoff import Backoff, insist
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -189,9 +191,10 @@ class Membership:
             before, self.state = self.state, STOPPED
             return before
 
-    async def leave(self, pending: Collection[str]) -> None:
+    async def leave(self, pending: Collection[str], patience: float = CHANGE_PATIENCE) -> None:
         """Call it after `stop`. Leave a list of these receipts behind, which are all of what was accepted here that may
-        not be settled; or remove the record if there is none.
+        not be settled; or remove the record if there is none. If the store does not answer, try again for `patience`
+        seconds, then raise `TransientError`: a stop that is not in the store is like a death.
         """
         left = Left(self.id, pending) if 0 < len(pending) <= MOST_LISTED else None
 
@@ -201,7 +204,12 @@ class Membership:
             return fleet.stops(self.id, now, listed=left is not None) if pending else fleet.without(self.id)
 
         async with self._turn:
-            await self._changed(step, left)
+            try:
+                async with asyncio.timeout(patience):
+                    change = partial(self._changed, step, left)
+                    await insist(change, TransientError, lambda: True, Backoff(most=1.0))
+            except TimeoutError as error:
+                raise TransientError(f"the store has not answered for {patience:.0f} seconds") from error
 
     def inherit(self, found: FoundInSpool) -> None:
         """Call it when rows are entered. The next change of the record takes the file over from the dead members."""

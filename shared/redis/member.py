@@ -280,9 +280,10 @@ class Member:
                 return
             self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
 
-    async def leave(self) -> None:
+    async def leave(self, patience: float) -> None:
         """Remove the record if nothing that was confirmed here may be pending. Otherwise say in the store that this
-        process has stopped, and what may be pending, so that other processes remove the record (ADR 32).
+        process has stopped, and what may be pending, so that other processes remove the record (ADR 32). It tries for
+        `patience` seconds.
         """
         joined = await self.membership.stop() == JOINED
         overlay, pending = self.overlay, {one.envelope.key for one in self._copy.confirmed()}
@@ -292,4 +293,4 @@ class Member:
                 if reply[0] == b"ok" and not reply[1]:  # other processes have settled all of it
                     pending.clear()
         if self.membership.found is None:  # else rows of its spool file are in no list
-            await self.membership.leave(pending)
+            await self.membership.leave(pending, patience)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from shared.counters.pending import UNSEEN
-from shared.fleet.fleet_view import FleetView
+from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
 from shared.fleet.publisher_record import Membership
 from shared.fleet.stopped_members import StoppedMembers
 from shared.model.backlog import Backlog
@@ -110,17 +110,25 @@ class RedisOverlay:
             await self._step()
         self._task = asyncio.create_task(self._run(), name="overlay in Redis")
 
-    async def close(self) -> None:
-        """Stop. Call it after the last `entered` block has ended."""
+    async def close(self, patience: float = CHANGE_PATIENCE) -> None:
+        """Stop. Call it after the last `entered` block has ended. For `patience` seconds, a member tries to say in the
+        store what it leaves behind.
+        """
         await ended(self._task)
         if self._member is not None:
             with contextlib.suppress(TransientError):
                 if self._server.up:
                     await self._flush_withdrawn()
             try:
-                await self._member.leave()
+                await self._member.leave(patience)
             except TransientError as error:
-                _log.warning("can't say in the store that this process has stopped; others find out: %s", error)
+                _log.warning(
+                    "process %s can't say in the store that it has stopped: %s; if reads stay inexact, wait until all"
+                    " that it accepted is applied, then run countersink doctor --trust-overlay %s",
+                    self._member.membership.id,
+                    error,
+                    self._member.membership.id,
+                )
         await self._looks.close()
         await self._server.close()
 

@@ -10,8 +10,20 @@ from shared.model.errors import TransientError
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Stop = asyncio.Event
-"""Set once, when the process is to end."""
+
+
+class Stop(asyncio.Event):
+    """Set once, when the process is to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: float | None = None
+        """When it was set, by the event loop's time."""
+
+    def set(self) -> None:
+        if self.at is None:
+            self.at = asyncio.get_running_loop().time()
+        super().set()
 
 
 async def all_of(works: Iterable[Awaitable[T]]) -> list[T]:

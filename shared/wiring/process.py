@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import FleetView
+from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
 from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
@@ -85,6 +85,8 @@ class Parts:
     _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _leaves: Callable[[float], Awaitable[None]] | None = None
+    """Ends the overlay of a fleet, before everything else; told how many seconds it has."""
 
     async def open(self) -> None:
         """Start the background work. It does not wait for a server that is unavailable."""
@@ -98,11 +100,15 @@ class Parts:
         for database in self._files:
             database.check()
 
-    async def close(self) -> None:
-        """Close everything, in the reverse order of opening."""
+    async def close(self, patience: float = CHANGE_PATIENCE) -> None:
+        """Close everything, in the reverse order of opening. For `patience` seconds, the process tries to say in the
+        store what it leaves behind.
+        """
         async with AsyncExitStack() as stack:
             for end in self._ends:
                 stack.push_async_callback(end)
+            if self._leaves is not None:
+                stack.push_async_callback(self._leaves, patience)
 
 
 def connect(settings: Settings, *, publishes: bool = False, makes: bool = False) -> Parts:
@@ -179,13 +185,15 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         membership = Membership(looks, clock, member=member, topic=place.topic, spool=spool)
     overlay: Overlay = ProcessOverlay(clock)
     of_fleet: RedisOverlay | MemberOverlay | None = None
+    leaves: Callable[[float], Awaitable[None]] | None = None
     if in_redis:
-        overlay = of_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
+        overlay = of_fleet = in_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
+        leaves = in_fleet.close
     elif membership is not None:
-        overlay = of_fleet = MemberOverlay(clock, looks, membership)
+        overlay = of_fleet = alone = MemberOverlay(clock, looks, membership)
+        ends.append(alone.close)
     if of_fleet is not None:
         begins.append(of_fleet.open)
-        ends.append(of_fleet.close)
 
     async def look(flushes: bool) -> Sequence[str]:
         return [*await obstacles(client, place, settings.retention, flushes), *await stored.obstacles()]
@@ -215,6 +223,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         _files=[spool.file] if spool is not None else [],
         _begins=begins,
         _ends=ends,
+        _leaves=leaves,
     )
 
 

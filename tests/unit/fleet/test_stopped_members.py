@@ -1,16 +1,21 @@
 """What a process listed when it stopped is looked for, with pauses, until all of it is settled."""
 
+import asyncio
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
-from shared.fleet.fleet_view import FleetView
+from countersink_server.process.run import patience_of
+from shared.config.settings import Settings
+from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
 from shared.fleet.publisher_record import MOST_LISTED, OWES, STOPPED, Membership
 from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import PublisherRecord
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
+from shared.runtime.supervise import Stop
 from shared.wiring.fleet_setup import FleetSetup
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
@@ -128,6 +133,44 @@ async def test_one_that_has_stopped_answers_nothing_and_stays_stopped(scene: Sce
         assert not await scene.member.join(0)
         await scene.member.leave(["e"])
     assert scene.member.state == STOPPED
+
+
+async def test_a_stop_is_tried_again_while_the_store_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a try whose answer was lost is repeated without harm."""
+    monkeypatch.setattr("shared.fleet.fleet_view.CHANGE_PATIENCE", 0.01)
+    change = scene.book.change
+    await scene.member.owe()
+    await scene.member.stop()
+    tries = 0
+
+    async def hangs(step: Any, left: Any = None) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            await change(step, left)
+        return await (change(step, left) if tries > 3 else asyncio.Event().wait())
+
+    monkeypatch.setattr(scene.book, "change", hangs)
+    await scene.member.leave(["e"], 60.0)
+    record = await scene.record()
+    assert record is not None
+    assert record.listed
+    assert await scene.book.left_by("m") == ["e"]
+    tries = -1000
+    with pytest.raises(TransientError, match="has not answered"):
+        await scene.member.leave(["e"], 0.05)
+
+
+async def test_a_stop_is_tried_for_as_long_as_the_process_has_left() -> None:
+    """By the time at which it was told to stop; at least for about as long as the store has for one change."""
+    stop, settings = Stop(), Settings(drain_timeout=10.0)
+    assert patience_of(stop, settings) == CHANGE_PATIENCE
+    stop.set()
+    assert 13.0 < patience_of(stop, settings) <= 14.0
+    assert stop.at is not None
+    stop.at -= 100.0
+    stop.set()
+    assert patience_of(stop, settings) == CHANGE_PATIENCE - 1.0
 
 
 async def test_doctor_says_what_it_waits_for_and_takes_your_word_for_it(scene: Scene) -> None:
