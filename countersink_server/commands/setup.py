@@ -45,7 +45,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         const=ALL,
         metavar="PROCESS|SPOOL",
         help="declare that all increments of a lost process are applied, so that reads are exact again; then check."
-        " Without a name, this means all lost processes",
+        " Without a name, this means all lost processes, and is refused while messages of one that stopped are not"
+        " applied",
     )
     doctor.add_argument(
         "--trust-file",

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,16 @@ FIRST: Final = 1.0
 LONGEST: Final = 60.0
 MOST: Final = 1_000
 """Receipts that are looked up at once."""
+
+
+async def unsettled(store: ReceiptBook, keys: Sequence[str]) -> list[str]:
+    """Those of the receipts that are not settled. `TransientError` if the store does not answer."""
+    left = list[str]()
+    for begin in range(0, len(keys), MOST):
+        some = keys[begin : begin + MOST]
+        found = (await store.receipts(some)).found
+        left += [key for key in some if key not in found or not found[key].settled]
+    return left
 
 
 @dataclass(slots=True)
@@ -67,8 +77,7 @@ class StoppedMembers:
         missing = self._missing[name]
         while missing.keys and missing.due <= now:
             some = missing.keys[:MOST]
-            found = (await self._store.receipts(some)).found
-            left = [key for key in some if key not in found or not found[key].settled]
+            left = await unsettled(self._store, some)
             missing.keys = [*missing.keys[MOST:], *left]
             if left:
                 missing.pause = FIRST if len(left) < len(some) else min(2 * missing.pause, LONGEST)

@@ -123,7 +123,7 @@ def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
 
 def _fleet_setup(settings: Settings) -> AbstractAsyncContextManager[FleetSetup]:
     stored = store_of(settings, SystemClock())
-    return _until_closed(FleetSetup(stored.book), stored.close)
+    return _until_closed(FleetSetup(stored.book, stored.store), stored.close)
 
 
 async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from shared.config.findings import OK, WARN, Finding
+from shared.fleet.stopped_members import unsettled
 from shared.model.errors import SettingsError, TransientError
 from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
+from shared.ports.commits import ReceiptBook
 from shared.ports.fleet import FleetBook
 
 _PART: Final = "fleet"
@@ -20,8 +22,9 @@ PATIENCE: Final = 3 * LOOK_EVERY
 class FleetSetup:
     """Looks at the fleet from outside, without being a member."""
 
-    def __init__(self, book: FleetBook) -> None:
+    def __init__(self, book: FleetBook, store: ReceiptBook) -> None:
         self._book = book
+        self._store = store
 
     async def make(self) -> None:
         """Make the entity, if it is missing. If the store does not answer, its own check reports that, not this."""
@@ -31,12 +34,15 @@ class FleetSetup:
     async def findings(self) -> Sequence[Finding]:
         try:
             fleet = (await self._book.look()).fleet
+            missing = {name: await self._missing(name, record) for name, record in fleet.apart().items()}
         except TransientError as error:
             return [Finding(WARN, _PART, f"can't find out whether reads are exact: {error}")]
         if not fleet.overlay.epoch:
             return [Finding(OK, _PART, "no process uses a shared overlay (COUNTERSINK_OVERLAY), so no read is exact")]
         found = [
-            Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
+            Finding(
+                WARN, _PART, f"{_described(name, record, missing[name])}: no read is exact until {_end(record, fleet)}"
+            )
             for name, record in fleet.apart().items()
         ]
         if fleet.whole():
@@ -48,14 +54,16 @@ class FleetSetup:
         """Remove the records that keep reads from being exact, or only that of one member or spool. Return what they
         stood for, in words.
 
-        All of them are struck first. A running process sees that within `patience` seconds and changes its record,
-        which is then kept.
+        Nothing is removed if the store lacks a receipt that one of them listed when it stopped, unless `which` is the
+        name of that one. All of them are struck first. A running process sees that within `patience` seconds and
+        changes its record, which is then kept.
         """
+        seen = (await self._refuse_missing(which)).members
         before: dict[str, PublisherRecord] = {}
 
         def strike(fleet: Fleet, now: StoreMillis) -> Fleet:
             before.clear()
-            apart = fleet.apart().items()
+            apart = [(name, one) for name, one in fleet.apart().items() if not one.listed or seen.get(name) == one]
             before.update({name: one for name, one in apart if which is None or which in {name, one.spool} - {""}})
             for name in before:
                 fleet = fleet.strikes(name, now)
@@ -78,8 +86,32 @@ class FleetSetup:
             )
         return [_described(name, one) for name, one in before.items()]
 
+    async def _missing(self, name: str, record: PublisherRecord) -> int | None:
+        """How many messages of a stopped member are not applied, by its list; None if there is none."""
+        keys = await self._book.left_by(name) if record.listed else None
+        return None if keys is None else len(await unsettled(self._store, [*keys]))
 
-def _described(name: str, record: PublisherRecord) -> str:
+    async def _refuse_missing(self, which: str | None) -> Fleet:
+        """The fleet, unless messages of a stopped member are missing, for which `which` stands without naming it."""
+        fleet = (await self._book.look()).fleet
+        found = {
+            name: missing
+            for name, record in fleet.apart().items()
+            if which in {None, record.spool} and which != name and (missing := await self._missing(name, record))
+        }
+        if found:
+            members = fleet.members
+            raise SettingsError(
+                "; ".join(
+                    f"{_described(name, members[name], missing)}: {_flushers(members[name], fleet)}, and try again when"
+                    f" they are; to give them up, name the process: --trust-overlay {name}"
+                    for name, missing in found.items()
+                )
+            )
+        return fleet
+
+
+def _described(name: str, record: PublisherRecord, missing: int | None = None) -> str:
     said = f"process {name}"
     if record.topic:
         said += f" on {record.topic}"
@@ -88,13 +120,22 @@ def _described(name: str, record: PublisherRecord) -> str:
     if record.gone():
         when = datetime.fromtimestamp((record.struck or record.stopped) / 1000, UTC).isoformat(timespec="seconds")
         stopped = f"stopped at {when}" if record.stopped else f"ended at {when} or before"
+        if missing is not None:
+            return f"{said} {stopped}, and {missing:,} of its messages are not applied"
         return f"{said} {stopped}, and may have accepted what is neither applied nor in the overlay"
     return f"{said} accepts increments that are not in the overlay"
 
 
-def _end(record: PublisherRecord) -> str:
+def _flushers(record: PublisherRecord, fleet: Fleet) -> str:
+    """What an operator does so that the messages of a stopped member are applied."""
+    if any(one.topic == record.topic and not one.struck for one in fleet.flushers.values()):
+        return "wait for the flushers of its topic"
+    return "no flusher of its topic runs: start one"
+
+
+def _end(record: PublisherRecord, fleet: Fleet) -> str:
     if record.listed:
-        return "what it accepted is applied, or you say that nothing is missing (doctor --trust-overlay)"
+        return f"what it accepted is applied ({_flushers(record, fleet)})"
     if record.spool and record.gone():
         return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
     if record.gone():

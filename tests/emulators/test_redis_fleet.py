@@ -314,7 +314,7 @@ async def test_what_was_lost_makes_readings_inexact_until_somebody_says_otherwis
     await asyncio.sleep(1.0)
     assert not await exact(two)
     floor = (await two.view(["a"]))["a"].floor
-    (said,) = await FleetSetup(fleet.book).trust(patience=SOON)
+    (said,) = await FleetSetup(fleet.book, fleet.store).trust(patience=SOON)
     assert "accepts increments that are not in the overlay" in said
     await until_exact(two)
     assert (await two.view(["a"]))["a"].floor > floor, "bases of before may lack it"
@@ -369,7 +369,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
 
     await until(taken_over)
     assert await names_in(two) == (keys("spooled"), False)
-    await FleetSetup(fleet.book).trust(gone, patience=SOON)
+    await FleetSetup(fleet.book, fleet.store).trust(gone, patience=SOON)
     await until_exact(two)
     assert await names_in(two) == (keys("spooled"), True)
     await second.close()
@@ -382,7 +382,7 @@ async def test_nobody_can_say_of_one_that_lives_that_nothing_of_it_is_missing(fl
     network.close()
     await accept(one, "before")
     with pytest.raises(SettingsError, match=f"{id_of(one)}: still running"):
-        await FleetSetup(fleet.book).trust(patience=SOON)
+        await FleetSetup(fleet.book, fleet.store).trust(patience=SOON)
     await accept(one, "after")
     assert not await exact(two)
     network.open()
@@ -519,7 +519,7 @@ async def test_a_new_fleet_on_a_used_store_is_not(fleet: Fleet) -> None:
     one = await fleet.process()
     await asyncio.sleep(0.5)
     assert not await exact(one)
-    assert await FleetSetup(fleet.book).trust("older", patience=SOON)
+    assert await FleetSetup(fleet.book, fleet.store).trust("older", patience=SOON)
     await until_exact(one)
 
 
@@ -534,7 +534,7 @@ async def test_everything_that_was_entered_is_lost_with_redis_and_who_crashed_be
         assert not await exact(two)
         await asyncio.sleep(0.05)
     assert (await fleet.fleet()).overlay.epoch == 2
-    await FleetSetup(fleet.book).trust(patience=SOON)
+    await FleetSetup(fleet.book, fleet.store).trust(patience=SOON)
     await until_exact(two)
 
 
@@ -560,7 +560,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
 
     await until(named)
     assert not await exact(two)
-    await FleetSetup(fleet.book).trust(id_of(one), patience=SOON)
+    await FleetSetup(fleet.book, fleet.store).trust(id_of(one), patience=SOON)
     await until_exact(two)
 
 

@@ -11,7 +11,7 @@ from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
 from shared.fleet.publisher_record import MOST_LISTED, OWES, STOPPED, Membership
 from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
-from shared.model.errors import OverloadedError, TransientError
+from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import PublisherRecord
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
@@ -173,12 +173,34 @@ async def test_a_stop_is_tried_for_as_long_as_the_process_has_left() -> None:
     assert patience_of(stop, settings) == CHANGE_PATIENCE - 1.0
 
 
-async def test_doctor_says_what_it_waits_for_and_takes_your_word_for_it(scene: Scene) -> None:
+@pytest.mark.parametrize("flusher", [None, "t", "another"])
+async def test_doctor_says_what_it_waits_for_and_drops_what_is_missing_only_by_name(
+    scene: Scene, flusher: str | None
+) -> None:
     await scene.looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
-    await scene.stop(["e"])
-    setup = FleetSetup(scene.book)
+    if flusher is not None:
+        await scene.looks.change(lambda fleet, now: fleet.flushes("f", flusher, now))
+    await scene.stop([f"e{number}" for number in range(MOST + 5)])
+    await scene.apply("e0", f"e{MOST}")
+    setup = FleetSetup(scene.book, scene.store)
     (finding,) = await setup.findings()
     assert "process m on t stopped at 2027-" in finding.said
-    assert "until what it accepted is applied" in finding.said
+    assert "1,003 of its messages are not applied: no read is exact until what it accepted is applied" in finding.said
+    what = "wait for the flushers" if flusher == "t" else "no flusher of its topic runs: start one"
+    assert what in finding.said
+    before = await scene.record()
+    with pytest.raises(
+        SettingsError, match=f"1,003 of its messages are not applied: {what}.*name the process: --trust-overlay m$"
+    ):
+        await setup.trust(patience=0.0)
+    assert await scene.record() == before
     assert await setup.trust("m", patience=0.0)
+    assert await scene.record() is None
+
+
+async def test_doctor_drops_a_stopped_process_of_which_nothing_is_missing(scene: Scene) -> None:
+    await scene.looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
+    await scene.stop(["e"])
+    await scene.apply("e")
+    assert await FleetSetup(scene.book, scene.store).trust(patience=0.0)
     assert await scene.record() is None
