@@ -67,7 +67,7 @@ class Links:
                 return await _ask(link, "EVAL", script.text, 1, prefix, *arguments)
 
     async def call(self, *command: Any) -> Any:
-        """Run a command that changes nothing."""
+        """Run a plain command that changes nothing of the overlay."""
         async with self._lent() as link:
             return await _ask(link, *command)
 

@@ -56,7 +56,7 @@ class Server:
         return reply
 
     async def plain(self, *command: Any, looking: bool = False) -> Any:
-        """Run a plain command that changes nothing."""
+        """Run a plain command that changes nothing of the overlay."""
         self._check(looking=looking)
         try:
             return await self._links.call(*command)

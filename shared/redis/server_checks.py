@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from shared.config.findings import FAIL, WARN, Finding
+from shared.redis.links import FullError
 from shared.redis.server import Server
 
 PART: Final = "overlay"
 OLDEST: Final = (6, 0)
 KEEPS: Final = "noeviction"
+PROBE: Final = "countersink:doctor"
+"""A key that doctor writes, to see whether there is memory left. It expires after seconds."""
+FULL: Final = (
+    "it is full: raise its maxmemory, or start flushers if many increments wait; until then each increment takes two"
+    " seconds, reads are not exact while one waits, and counters can't be set"
+)
 UNSAID: Final = (
     f"does not say whether it drops entries when its memory is full: set its maxmemory-policy to {KEEPS}, or reads"
     " could miss increments and say that they are exact"
@@ -29,7 +36,13 @@ def flaw_of_policy(policy: str) -> str | None:
 async def findings_of(server: Server) -> list[Finding]:
     """A finding for each thing that is wrong, with what to do."""
     info = _read(await server.plain("INFO", looking=True))
-    return [Finding(mark, PART, f"{server.shown}: {said}") for mark, said in _findings(info)]
+    found = [*_findings(info)]
+    if info.get("role") in {None, "master"}:
+        try:
+            await server.plain("SET", PROBE, "", "EX", 10, looking=True)
+        except FullError:
+            found.append((FAIL, FULL))
+    return [Finding(mark, PART, f"{server.shown}: {said}") for mark, said in found]
 
 
 def _findings(info: dict[str, str]) -> Iterator[tuple[str, str]]:

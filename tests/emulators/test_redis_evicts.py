@@ -7,7 +7,7 @@ import pytest
 from shared.config.findings import FAIL, WARN
 from shared.redis.links import Script
 from shared.redis.member_scripts import WHO
-from shared.redis.server_checks import findings_of, flaw_of_policy
+from shared.redis.server_checks import PROBE, findings_of, flaw_of_policy
 from tests.emulators.redis_fixtures import (
     Fleet,
     RedisServer,
@@ -103,6 +103,13 @@ async def test_doctor_says_what_is_known(
 ) -> None:
     server = (await fleet.process(member=False))._server
     assert await findings_of(server) == []
+    redis.ask("CONFIG", "SET", "maxmemory", "1")
+    (found,) = await findings_of(server)
+    assert found.mark == FAIL
+    assert "it is full: raise its maxmemory" in found.said
+    redis.ask("CONFIG", "SET", "maxmemory", "0")
+    assert await findings_of(server) == []
+    assert redis.ask("TTL", PROBE) in {"9", "10"}
     redis.ask(*POLICY, "allkeys-lru")
     (found,) = await findings_of(server)
     assert found.mark == FAIL
