@@ -174,8 +174,8 @@ class Setter:
             raise InexactError(f"a counter is set only while it can be read exactly: {look.flaw}")
         if not reading.exact:
             raise InexactError(
-                "a counter is set only while it can be read exactly, which is not possible now: with Pub/Sub, set"
-                " COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
+                "a counter is set only while it can be read exactly, which is not possible now: countersink doctor says"
+                " why, and what to do (with Pub/Sub, exact reads need COUNTERSINK_OVERLAY=redis://…)"
             )
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
