@@ -124,7 +124,8 @@ def _listening(options: argparse.Namespace, settings: Settings) -> "Iterator[Soc
 
 
 def _up(options: argparse.Namespace) -> None:
-    with _until_told(environment_of(options)) as settings:
+    with _until_told():
+        settings = _settings(environment_of(options))
         from countersink_server.process import run  # noqa: PLC0415 (see above)
 
         with _listening(options, settings) as sockets:
@@ -132,7 +133,8 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _ingest(options: argparse.Namespace) -> None:
-    with _until_told(os.environ) as settings:
+    with _until_told():
+        settings = _settings(os.environ)
         from countersink_server.process import run, workers  # noqa: PLC0415 (see above)
         from countersink_server.process.sockets import Sockets, inherited  # noqa: PLC0415
         from ingest.statsd.statsd import StatsdSockets  # noqa: PLC0415
@@ -153,8 +155,9 @@ def _ingest(options: argparse.Namespace) -> None:
 
 
 def _flusher(options: argparse.Namespace) -> None:
-    _address(options)  # wrong usage is reported before a wrong setting
-    with _until_told(os.environ) as settings:
+    with _until_told():
+        _address(options)  # wrong usage is reported before a wrong setting
+        settings = _settings(os.environ)
         from countersink_server.process import run  # noqa: PLC0415 (see above)
 
         with _listening(options, settings) as sockets:
@@ -162,12 +165,16 @@ def _flusher(options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _until_told(environment: Mapping[str, str]) -> Iterator[Settings]:
-    """The settings. SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
+def _until_told() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
-        settings = Settings.read(environment)
-        set_up(settings)
-        yield settings
+        yield
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _settings(environment: Mapping[str, str]) -> Settings:
+    settings = Settings.read(environment)
+    set_up(settings)
+    return settings

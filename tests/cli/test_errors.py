@@ -180,10 +180,10 @@ def test_a_mistake_of_ours_says_where_it_is() -> None:
 def test_a_signal_before_there_is_anything_to_drain_is_no_failure() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
-        with pytest.raises(SystemExit) as raised, _until_told({}):
+        with pytest.raises(SystemExit) as raised, _until_told():
             signal.raise_signal(signal.SIGTERM)
         assert raised.value.code == 0
-        with _until_told({}):
+        with _until_told():
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)  # a second one, when all is drained
     finally:

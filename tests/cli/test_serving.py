@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -83,6 +85,32 @@ async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, n
             assert response.status == 202
     assert await up.end(number) == 0
     assert in_the_file(tmp_path) == (11, 0)
+
+
+@pytest.mark.parametrize("command", ["up", "ingest", "flusher"])
+@pytest.mark.parametrize("module", ["countersink_server.process.sockets", "countersink_server.process.run"])
+def test_sigterm_exits_0_while_a_command_imports_what_it_needs(tmp_path: Path, command: str, module: str) -> None:
+    """It takes half a second on a slow machine."""
+    script = f"""
+import os, signal, sys
+from countersink_server.cli import main
+
+class Told:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Told())
+main(["{command}", "--port", "0"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db"),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 async def test_what_is_accepted_while_it_drains_is_applied(started: Processes, tmp_path: Path) -> None:
