@@ -34,6 +34,7 @@ _NUMBERS: Final = {
     "dead_lettered": "countersink_dead_lettered_messages_total",
     "drift": "countersink_drift_increments",
     "spooling": "countersink_spooling",
+    "inexact": "countersink_inexact_reads_total",
 }
 """Metrics by the names that --json gives them. Samples with different labels are added; the largest age is taken."""
 
@@ -156,6 +157,9 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
         yield "drift", f"{found['drift']:,}: see countersink audit if it stays"
     if found["spooling"]:
         yield "spool", "takes increments: the broker is unavailable"
+    if found["inexact"]:
+        number = "1 was" if found["inexact"] == 1 else f"{found['inexact']:,} were"
+        yield "reads", f"{number} not exact since the start; countersink doctor says what keeps reads from being exact"
     if found["members"]:
         yield "fleet", ", ".join(f"{number} {role}" for role, number in found["members"].items())
     for job in found["jobs"] or ():

@@ -30,6 +30,7 @@ FIELDS = {
         "dead_lettered",
         "drift",
         "spooling",
+        "inexact",
         "members",
         "jobs",
         "untold",
@@ -136,6 +137,7 @@ countersink_accepted_increments_total 877.0
 countersink_applied_increments_total {applied}
 countersink_dead_lettered_messages_total 0.0
 countersink_pulled_messages_total {pulled}
+countersink_inexact_reads_total {pulled}
 """
 
 
@@ -144,6 +146,7 @@ countersink_pulled_messages_total {pulled}
     [
         ("pubsub", 0, 0, ["how many are applied, only flushers know", "dead         only flushers know"]),
         ("pubsub", 1, 800, ["800 applied\n", "dead         none here since the start; countersink dlq list shows all"]),
+        ("pubsub", 1, 800, ["reads        1 was not exact since the start; countersink doctor says"]),
         ("sqlite", 0, 1_089, ["1,089 applied, also some that were accepted before", "dead         none here"]),
     ],
 )
