@@ -131,7 +131,8 @@ def say(text: str, runs: list[Run]) -> None:
     print(text.format(wall=minutes(wall), processor=minutes(processor)))
     say_where(runs)
     print()
-    if reruns := sorted({test for one in runs for test in one.outcomes("rerun")}):
+    again = {test for one in runs for test in one.outcomes("failed")}
+    if reruns := sorted({test for one in runs for test in one.outcomes("rerun")} - again):
         print(f"ATTENTION: {len(reruns)} failed, and passed when they ran once more. Find out why, and mend them:")
         print("".join(f"    {test}\n" for test in reruns))
     passed, skipped = (sum(len(one.outcomes(outcome)) for one in runs) for outcome in ("passed", "skipped"))
