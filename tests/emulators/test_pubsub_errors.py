@@ -78,7 +78,7 @@ SAID = "said the server|Deadline Exceeded"
         ("PERMISSION_DENIED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
         ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
         ("NOT_FOUND", SetupError, "countersink provision"),
-        ("FAILED_PRECONDITION", SetupError, "countersink provision"),
+        ("FAILED_PRECONDITION", SetupError, "countersink (provision|doctor)"),
         ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if the topic has a schema, remove the schema"),
         ("OUT_OF_RANGE", BrokerRejectedError, "said the server"),
         ("ALREADY_EXISTS", SetupError, "said the server"),

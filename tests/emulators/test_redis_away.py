@@ -253,7 +253,7 @@ async def test_the_copy_is_bounded(fleet: Fleet) -> None:
     overlay = await fleet.process(most_entries=2)
     await accept(overlay, "e1")
     await accept(overlay, "e2")
-    with pytest.raises(OverloadedError, match="2 entries wait to be applied"):
+    with pytest.raises(OverloadedError, match=r"2 .* wait to be applied"):
         await accept(overlay, "e3")
     await overlay.settle(keys("e1"), Instant(1))
     await accept(overlay, "e3")
