@@ -298,9 +298,14 @@ class Front(asyncio.Protocol):
                 self._held.clear()
         elif self._spoilt:
             self._close()
+        elif self._held and not self._owed:  # others get a turn first: from Python 3.12 on, aiohttp gives them none
+            asyncio.get_running_loop().call_soon(self._take_back)
         elif not self._owed:
-            self._state = FREE
-            self.go_on()
+            self._take_back()
+
+    def _take_back(self) -> None:
+        self._state = FREE
+        self.go_on()
 
     def _refuse(self, status: int, detail: str) -> None:
         self._held.clear()
