@@ -65,7 +65,7 @@ async def test_each_series_is_exact_whoever_is_killed(tmp_path: Path) -> None:
         for name in NAMES:
             found = await series(session, ingest.url, name, asked)
             assert (found["total"], found["exact"]) == (ROUNDS, True), found
-            assert all(first <= point["from"] <= last for point in found["points"])
+            assert all(first <= point["from"] <= last for point in found["points"] if point["count"])
         for name in NAMES[::1_000]:
             assert (await series(session, ingest.url, name, "by=hour"))["total"] == ROUNDS
 
