@@ -13,12 +13,12 @@ from uuid import uuid4
 
 from flusher.flush.flusher import GROWTH_INTERVAL
 from flusher.shards import CounterGrower, Growth, ShardBook
+from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Total
 from shared.ports.store import Store
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
+from shared.runtime.retry import Backoff
 
 HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))

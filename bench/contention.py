@@ -20,10 +20,10 @@ from bench.figures import Figure, Row
 from bench.limited import LimitedStore
 from bench.plan import Plan
 from bench.plot import Panel, draw
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import DatastorePlace
-from shared.google.datastore.store import DatastoreStore
-from shared.model.times import Monotonic, WallSeconds
+from shared.datastore.client import DatastoreClient
+from shared.datastore.keys import DatastorePlace
+from shared.datastore.store import DatastoreStore
+from shared.model.buckets import Monotonic, WallSeconds
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from tests.interleavings.simulation.loop import VirtualLoop

@@ -14,8 +14,8 @@ from bench import servers
 from bench.emulators import PROJECT, PUBSUB, Emulators
 from bench.entities import Entities
 from bench.servers import COUNTERSINK, Server
-from shared.google.pubsub.client import PubsubClient, PubsubPlace
-from shared.google.pubsub.provision import provision
+from shared.pubsub.client import PubsubClient, PubsubPlace
+from shared.pubsub.setup import provision
 
 LONGEST: Final = 60.0
 """Seconds until all that was accepted must be applied."""

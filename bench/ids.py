@@ -9,8 +9,8 @@ from typing import Final
 
 from bench.figures import Figure, Row
 from bench.plan import Plan
+from shared.model.buckets import StoreMillis
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database

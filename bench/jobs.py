@@ -15,26 +15,26 @@ from uuid import uuid4
 from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Row
 from bench.plan import Plan
-from flusher.jobs.add import IN_COMMIT, Adding
+from flusher.jobs.kinds import IN_COMMIT, Adding
 from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker
 from shared.config.settings import Settings
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.start_job import JobStarter
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.jobs import DatastoreJobs
-from shared.google.datastore.keys import DatastorePlace
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.client import DatastoreClient
+from shared.datastore.jobs import DatastoreJobs
+from shared.datastore.keys import DatastorePlace
+from shared.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
-from shared.model.times import Millis, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 
 DELTA: Final = 10
 KILLS: Final = 3

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
+from shared.model.buckets import Instant
 from shared.model.errors import ContendedError
-from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
 from tests.world.memory.store import MemoryStore

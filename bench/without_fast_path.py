@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from aiohttp import web
 
-from countersink_server.cli import main
+from countersink_server.cli.main import main
 from ingest.http.responses import JSON
 from ingest.service import Ingest
 
@@ -22,8 +22,8 @@ def _plain(body: bytes, status: int = 200) -> web.Response:
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     with ExitStack() as patched:
-        patched.enter_context(patch("countersink_server.process.run.Ingest", partial(Ingest, short=False)))
+        patched.enter_context(patch("countersink_server.serve.run.Ingest", partial(Ingest, short=False)))
         if arguments[:1] == ["--plain"]:
-            patched.enter_context(patch("ingest.server.router.Answer", _plain))
+            patched.enter_context(patch("ingest.http.router.Answer", _plain))
             arguments = arguments[1:]
         main(arguments)

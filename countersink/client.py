@@ -1,15 +1,17 @@
-"""The client for any program: counts in the background, and asks the service for everything else."""
+"""The client for any program: counts in the background, asks the service for everything else, and follows streams."""
 
+import json
 import logging
 import ssl
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Final, NoReturn, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
-from countersink import calls, events
+from countersink import calls
 from countersink.answers import (
     Accepted,
     Changed,
@@ -23,7 +25,69 @@ from countersink.answers import (
 from countersink.calls import Call
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
-from countersink.transport import ONE_TRY, SHORTEST_TRY, Retries, Transport, now
+from countersink.transport import ONE_TRY, SHORTEST_TRY, Request, Retries, Transport, now
+
+# Reads a stream of counters: connects again when it ends, and goes on where it was.
+
+
+SILENCE: Final = 30.0
+"""Seconds after which a stream is given up. The service sends something every ten."""
+
+_client_log: Final = logging.getLogger("countersink.client")
+
+
+def watch(transport: Transport, path: str, patience: float) -> Iterator[Counter | None]:
+    """The counters as they change, for ever. None stands for a sign of life: a new connection, or ten quiet seconds.
+
+    Raises `RejectedError` if the service refuses, `UnavailableError` if it was away for `patience` seconds.
+    """
+    retries = Retries()
+    last = ""
+    until = time.monotonic() + patience
+    while True:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        try:
+            with transport.lines(Request("GET", path, None, headers), SILENCE) as lines:
+                for event in _events(lines):
+                    retries = Retries()
+                    last = event.get("id", last)
+                    yield _counter(event)
+                    until = time.monotonic() + patience
+            raise UnavailableError(f"{transport.shown} has ended the stream")
+        except UnavailableError as error:
+            _client_log.info("%s", error)
+            delay = retries.delay(error)
+            closed = transport.closed.is_set()
+            if closed or time.monotonic() + delay > until or transport.closed.wait(delay):
+                raise
+        except RejectedError:
+            raise
+        except Exception as error:
+            raise RejectedError(f"{transport.shown} does not answer as Countersink does: is the URL right?") from error
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[Mapping[str, str]]:
+    """The fields of each event. Comments and events without data are events, too."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        text = line.decode().rstrip("\r\n")
+        if not text:
+            yield fields
+            fields = {}
+            continue
+        name, _, value = text.partition(":")
+        if name:
+            fields[name] = value.removeprefix(" ")
+
+
+def _counter(event: Mapping[str, str]) -> Counter | None:
+    if "data" not in event:
+        return None
+    data: dict[str, Any] = json.loads(event["data"])
+    if event.get("event") == "problem":
+        raise RejectedError(str(data["detail"]), status=data["status"], field=data.get("field"))
+    return Counter.of(data)
+
 
 INTERVAL: Final = 0.2
 MOST: Final = 100_000
@@ -165,7 +229,7 @@ class Client:
     def signs(self, *names: str, prefix: str | None = None) -> Iterator[Counter | None]:
         """Like `watch`, with a None at least every ten seconds: a sign that the stream lives."""
         self._check_that_it_can_be_asked()
-        return self._while_kept(events.watch(self._transport, calls.path_of_watch(names, prefix), self._patience))
+        return self._while_kept(watch(self._transport, calls.path_of_watch(names, prefix), self._patience))
 
     def _while_kept(self, signs: Iterator[T]) -> Iterator[T]:
         """The signs. Whoever has them keeps the client, which would end otherwise."""

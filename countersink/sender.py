@@ -1,23 +1,244 @@
-"""The thread that sends what was counted: one batch at a time, each until it is accepted or refused.
-
-No batch holds up another. What was just counted is sent first. A batch that failed goes behind the others, and waits
-longer each time. Everything waits only if it seems to be the service: after a failure without a clear answer, for a
-moment that grows with each failure in a row.
+"""The thread that sends what was counted, divided into requests that keep their keys; what forks and the exit do
+with it.
 """
 
+import atexit
+import json
 import logging
+import os
+import sys
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol
 
-from countersink import lifetime
+from countersink import interrupts
 from countersink.answers import RejectedError, RequestError, UnavailableError
-from countersink.batches import NONE, SHORTEST_PAUSE, Batch, Pause, batches, pause_of
+from countersink.calls import MOST_ITEMS, mint
 from countersink.interrupts import Bell, Moment, is_ours, log, say, start
-from countersink.tally import CROWDED, YIELD, Sum, Tally
-from countersink.transport import ONE_TRY, TOO_MANY, Retries, Transport
+from countersink.rules import MAX_DELTA
+from countersink.tally import CROWDED, YIELD, Keyed, Sum, Tally
+from countersink.transport import ONE_TRY, TOO_MANY, Answer, Request, Retries, Transport, now
+
+# Knows the clients of this process: after a fork they begin anew, and at exit they send what they hold.
+
+
+AT_EXIT: Final = 2.0
+"""Seconds for all clients together."""
+
+
+class Living(Protocol):
+    """What sends in the background."""
+
+    def forked(self) -> None: ...
+
+    def end_by(self, deadline: float) -> None: ...
+
+    def close(self, timeout: float) -> bool: ...
+
+
+_known: "weakref.WeakSet[Living]" = weakref.WeakSet()
+_running: set[Living] = set()
+"""They are not collected while they may hold something."""
+
+_finalized: list[Any] = []
+"""The module that knows that it has to call us in children."""
+
+
+def know(one: Living) -> None:
+    _known.add(one)
+
+
+def begin(one: Living) -> None:
+    """It has something to send, from now on."""
+    _running.add(one)
+    # Children of multiprocessing, and of Celery's pool, end without calling what atexit has registered.
+    if util := sys.modules.get("multiprocessing.util"):
+        _finalize(util)
+        if not _finalized:  # a child forgets what was registered before it begins its work, and then calls this
+            util.register_after_fork(_at_exit, lambda _: _finalize(util))
+            _finalized.append(util)
+    if celery := sys.modules.get("celery.signals"):
+        celery.worker_process_shutdown.connect(_at_exit, weak=False, dispatch_uid=__name__)
+
+
+def _finalize(util: Any) -> None:
+    util.Finalize(None, _at_exit, exitpriority=100)
+
+
+def end(one: Living) -> None:
+    _running.discard(one)
+
+
+def _at_exit(**_: object) -> None:
+    until = time.monotonic() + AT_EXIT
+    running = list(_running)
+    for one in running:
+        one.end_by(until)
+    for one in running:
+        one.close(max(until - time.monotonic(), 0.0))
+
+
+def _forked() -> None:
+    interrupts.forget_threads()
+    _running.clear()
+    for one in list(_known):
+        one.forked()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+# Divides what was summed into requests. Each keeps its key and its bytes, however often it is sent.
+
+
+LARGEST: Final = 256 * 1024
+"""Bytes of a body, about. Proxies often refuse a megabyte."""
+SHORTEST_PAUSE: Final = 0.1
+"""Seconds until a batch that failed is tried again, while somebody waits."""
+
+
+class Pause(NamedTuple):
+    """Until when to wait."""
+
+    shortest: float
+    """While somebody waits for it."""
+    full: float
+
+
+NONE: Final = Pause(0.0, 0.0)
+
+
+def pause_of(retries: Retries, error: RequestError) -> Pause:
+    """After this error, from now on."""
+    now, delay = time.monotonic(), retries.delay(error)
+    return Pause(now + max(error.retry_after, min(delay, SHORTEST_PAUSE)), now + delay)
+
+
+class Batch:
+    """Sums under a key of their own, or increments with ids. Both count once, however often they are sent."""
+
+    def __init__(self, sums: Mapping[str, Sum], items: Mapping[Keyed, int]) -> None:
+        self._sums = sums
+        self._items = items
+        self.doubtful = False
+        """Whether it may have been accepted: an attempt had no clear answer. From then its key and its bytes stay."""
+        self._made = now()
+        self.turn = 0
+        """When it was taken. Parts have that of the whole."""
+        self.tries = 0
+        self.retries = Retries()
+        self.pause = NONE
+        """When it may be tried again."""
+
+    @cached_property
+    def request(self) -> Request:
+        headers: dict[str, str] = {}
+        content: Any
+        if self._items:
+            content = [item._asdict() for item in self._items]
+        else:
+            content = {"counters": {name: delta for name, (delta, _) in self._sums.items()}}
+            headers["Idempotency-Key"] = mint()
+        body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        return Request("POST", "/v1/increments", body, headers)
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return now() - self._made
+
+    def __len__(self) -> int:
+        """Names and increments with ids."""
+        return len(self._sums) + len(self._items)
+
+    @property
+    def calls(self) -> int:
+        return sum(calls for _, calls in self._sums.values()) + sum(self._items.values())
+
+    @property
+    def divisible(self) -> bool:
+        """Whether its parts may be sent instead: under new keys, or, where each increment has an id, as they are."""
+        return len(self) > 1 and (bool(self._items) or not self.doubtful)
+
+    def parts(self, refused: Collection[str] = ()) -> "list[Batch]":
+        """The same in two, if it is `divisible`: what has these names, and the others; or halves. Each half has every
+        second name, as bad ones often come together. Empty if there is nothing to divide.
+        """
+        if not self.divisible:
+            return []
+        names = {*refused} & {*self._sums, *(item.counter for item in self._items)}
+        found: list[list[Any]] = [[], []]
+        for number, (key, value) in enumerate((self._sums or self._items).items()):
+            name = key.counter if isinstance(key, Keyed) else key
+            found[name not in names if names else number % 2].append((key, value))
+        return [self._part(dict(part)) for part in found] if all(found) else []
+
+    def _part(self, part: dict[Any, Any]) -> "Batch":
+        it = Batch({}, part) if self._items else Batch(part, {})
+        it.doubtful, it.turn, it._made = self.doubtful, self.turn, self._made  # noqa: SLF001 (its own class)
+        return it
+
+    def rejected(self, answer: Answer) -> tuple[int, str]:
+        """How many calls are in the items that the service did not accept, and why. Raises if it is no answer of
+        Countersink's.
+        """
+        found = answer.object
+        accepted, flaws = found["accepted"], found.get("rejected", ())
+        if type(accepted) is not int:
+            raise TypeError
+        rest = dict(enumerate(self._entries()))
+        calls = 0
+        for flaw in flaws:
+            number = flaw["index"] if "index" in flaw else _first(rest, flaw["counter"])
+            calls += rest.pop(number)[2] if number is not None else 0
+        # The answer names the first 100. The others are most likely refused for their deltas, which a key may limit.
+        likely = sorted(rest.values(), key=lambda entry: (entry[1] >= 0, -abs(entry[1])))
+        calls += sum(entry[2] for entry in likely[: max(found.get("rejected_count", 0) - len(flaws), 0)])
+        return calls, str(flaws[0]["reason"]) if flaws else ""
+
+    def _entries(self) -> "list[tuple[str, int, int]]":
+        """The counter, the delta and the calls of each item."""
+        if self._items:
+            return [(item.counter, item.delta, calls) for item, calls in self._items.items()]
+        return [(name, delta, calls) for name, (delta, calls) in self._sums.items()]
+
+
+def _first(rest: Mapping[int, tuple[str, int, int]], name: str) -> int | None:
+    return next((number for number, entry in rest.items() if entry[0] == name), None)
+
+
+def batches(sums: Mapping[str, Sum], items: Mapping[Keyed, int], rest: dict[str, Sum]) -> Iterator[Batch]:
+    """All of it. What is left of sums that are too large for one batch comes into `rest`, with its share of calls."""
+    for part in _parts(sums, len):
+        for name, (delta, calls) in part.items():
+            if not -MAX_DELTA <= delta <= MAX_DELTA:
+                share = min(max(calls * MAX_DELTA // abs(delta), 1), calls)
+                part[name] = (max(-MAX_DELTA, min(delta, MAX_DELTA)), share)
+                rest[name] = (delta - part[name][0], calls - share)
+        yield Batch(part, {})
+    for part in _parts(items, lambda item: len(item.counter) + len(item.id)):
+        yield Batch({}, part)
+
+
+def _parts(all_of_it: Mapping[Any, Any], size_of: Any) -> Iterator[dict[Any, Any]]:
+    part: dict[Any, Any] = {}
+    size = 0
+    for key, value in all_of_it.items():
+        more = 4 * size_of(key) + 60  # characters have at most 4 bytes
+        if part and (len(part) == MOST_ITEMS or size + more > LARGEST):
+            yield part
+            part, size = {}, 0
+        part[key] = value
+        size += more
+    if part:
+        yield part
+
 
 OLDEST: Final = 7 * 86_400.0
 """Seconds after which a batch that may have been accepted is given up: the service forgets its key after 8 days."""
@@ -27,7 +248,7 @@ MOST_REFUSALS: Final = 20
 """Refusals in a row after which it seems not to be about some names: parts of a batch then wait behind the others."""
 MOMENT: Final = 0.02
 """Seconds until the thread looks again whether it may send something, while somebody waits."""
-PATIENCE: Final = 30.0
+SEND_REST_WITHIN: Final = 30.0
 """Seconds to send the rest of a client that was forgotten, and not closed."""
 GRACE: Final = 0.5
 """Seconds for the thread to end when its connections are closed."""
@@ -48,7 +269,7 @@ class Sender:
         self._interval = interval
         self._deadline: float | None = None
         self._reset()
-        lifetime.know(self)
+        know(self)
 
     def _reset(self) -> None:
         closed = self._deadline is not None
@@ -133,13 +354,13 @@ class Sender:
     def abandon(self) -> None:
         """Nobody has the client any more: send the rest, and end."""
         if self._started or self._tally.events:
-            self.end_by(time.monotonic() + PATIENCE)
+            self.end_by(time.monotonic() + SEND_REST_WITHIN)
         else:
             self._transport.close()
 
     def _wake(self) -> None:
         if not self._started:
-            lifetime.begin(self)
+            begin(self)
             if not start(self._run):
                 return
             self._started = True  # not before: if this thread is interrupted before, the next one does it
@@ -333,7 +554,7 @@ class Sender:
             self._ended.set()
             for done in list(self._flushes):
                 done.set()
-            lifetime.end(self)
+            end(self)
 
     def _tell(self) -> None:
         """Say that increments were dropped, once for each kind of reason."""

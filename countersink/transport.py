@@ -1,7 +1,5 @@
-"""Makes one attempt of a request, over HTTP/1.1, from any thread, and keeps the connections for the next one.
-
-It is made with `http.client` of the standard library: a client that any program may import must bring no package
-that conflicts with the others.
+"""Makes one attempt of a request from any thread, over kept connections, and says how long to wait before the
+next.
 """
 
 import base64
@@ -10,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import selectors
 import socket
 import ssl
@@ -17,14 +16,79 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
-from countersink import addresses
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink.interrupts import Moment
+
+# Reads the URL of a service, and says what is wrong with it if no good answer comes.
+
+
+UNIX: Final = "unix:"
+"""How the URL of a Unix socket begins; its path follows."""
+_WITHOUT_SCHEME: Final = re.compile(r"[\w.-]+(:\d{1,5})?/?", re.ASCII)
+_TLS_ALERT: Final = "\x15\x03"
+"""How the answer to a request without TLS begins where TLS is spoken."""
+_WANTS_TLS: Final = (b"HTTPS port", b"HTTPS server", b"SSL-enabled")
+"""What nginx, Go and Apache say there."""
+
+
+def parts_of(url: str) -> tuple[Any, str]:
+    """The parts of the URL, and the path of its Unix socket if it names one. Raises `ValueError` if it is wrong."""
+    if url.startswith(UNIX) and len(url) > len(UNIX):
+        return urlsplit("http://localhost"), url.removeprefix(UNIX)
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and not parts.query and not parts.fragment
+        if good and parts.port != 0:
+            parts.hostname.encode("idna") if parts.hostname else b""
+            return parts, ""
+    except ValueError:
+        pass
+    form = f"http://{url}" if _WITHOUT_SCHEME.fullmatch(url) else "http://HOST:PORT"
+    raise ValueError(f"{url!r} is not the URL of a service: write it as {form}")
+
+
+def flaw_of_scheme(shown: str, error: Exception) -> str | None:
+    """Why no attempt can succeed: only one of the two sides speaks TLS, or the certificate is not trusted."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {shown} is not trusted: {error.verify_message}. SSL_CERT_FILE can name a file with the"
+            " authority that signed it"
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
+        return f"{shown} does not speak TLS: write {shown.replace('https://', 'http://', 1)}, or the port that does"
+    if isinstance(error, BadStatusLine) and str(error).startswith(_TLS_ALERT):
+        return wants_tls(shown)
+    return None
+
+
+def asks_for_tls(body: bytes) -> bool:
+    """Whether this is how a server answers that wanted TLS."""
+    return any(words in body for words in _WANTS_TLS)
+
+
+def wants_tls(shown: str) -> str:
+    return f"{shown} speaks TLS: write {shown.replace('http://', 'https://', 1)}"
+
+
+def reason_of(error: Exception, seconds: float) -> str:
+    """Why there is no answer, and what to look at."""
+    if isinstance(error, TimeoutError):
+        return f"it took longer than {seconds:g} seconds"
+    if isinstance(error, RemoteDisconnected):
+        return "it closed the connection without an answer. Is the URL right, and should it begin with https://?"
+    if isinstance(error, BadStatusLine):
+        return f"what answers does not speak HTTP: {str(error).strip()[:60]!r}. Is the port right?"
+    if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        said = os.strerror(error.errno)
+    else:
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"{said}. Is it running, and is the URL right?"
+
 
 _random: Final = random.Random()  # noqa: S311 (no secret; a generator of its own, so that programs may seed theirs)
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -106,7 +170,7 @@ class Transport:
     """Whether there are answers to read, and not only increments to take."""
 
     def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        parts, self._socket = addresses.parts_of(url)
+        parts, self._socket = parts_of(url)
         self._https = parts.scheme == "https"
         self._tls = tls
         self._host: str = parts.hostname or ""
@@ -193,8 +257,8 @@ class Transport:
             connection.close()
 
     def _failure(self, error: Exception, seconds: float, *, maybe_accepted: bool = False) -> RequestError:
-        flaw = addresses.flaw_of_scheme(self.shown, error)
-        why = "the client is closed" if self.closed.is_set() else addresses.why(error, seconds)
+        flaw = flaw_of_scheme(self.shown, error)
+        why = "the client is closed" if self.closed.is_set() else reason_of(error, seconds)
         failed = RejectedError(flaw) if flaw else UnavailableError(f"no answer from {self.shown}: {why}")
         failed.maybe_accepted = maybe_accepted
         return failed
@@ -206,8 +270,8 @@ class Transport:
             return
         answer = _object(said)
         detail = self.detail(answer)
-        if detail is None and not self._https and addresses.asks_for_tls(said):
-            raise RejectedError(addresses.wants_tls(self.shown), status=status)
+        if detail is None and not self._https and asks_for_tls(said):
+            raise RejectedError(wants_tls(self.shown), status=status)
         if detail is None:
             detail = f"{self.shown} answered {status} {response.reason}, not as {self.name} does: is the URL right?"
         if self._path and detail.startswith(_NO_PATH):

@@ -1,18 +1,11 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.flush_parts import FlushParts
+from flusher.flush.commit_loop import FlushTools, PromiseKeeper
 from flusher.flush.flusher import Flusher, Waiters
 from flusher.flush.flusher_record import BacklogWitness
-from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.flush.when_to_flush import FlushPolicy
-from flusher.jobs.add import Adding
-from flusher.jobs.compact import Compacting
-from flusher.jobs.export import Exporting
-from flusher.jobs.export_series import ExportingSeries
-from flusher.jobs.reset import Resetting
-from flusher.jobs.runner import Runner
-from flusher.jobs.visit import Visit
-from flusher.jobs.worker import Worker
+from flusher.flush.window import FlushPolicy
+from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
+from flusher.jobs.worker import Runner, Worker
 from flusher.shards import CounterCooler, Growth, ShardBook
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.all_names import AllNames
@@ -24,11 +17,10 @@ from shared.fleet.fleet_view import FleetView
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
 from shared.model.receipts import DAY_SECONDS
 from shared.ports.broker import Subscription
-from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
-from shared.runtime.backoff import Backoff
+from shared.ports.store import Jobs, Store, Tasks
 from shared.runtime.clock import Clock
+from shared.runtime.retry import Backoff
 from shared.runtime.traces import Traces
 
 MOST_COUNTERS = 20_000
@@ -46,9 +38,9 @@ def make_tools(
     *,
     together: bool = False,
     traces: Traces | None = None,
-) -> FlushParts:
+) -> FlushTools:
     """`together`: whether broker and store are one file."""
-    return FlushParts(
+    return FlushTools(
         store=store,
         subscription=subscription,
         overlay=overlay,
@@ -64,7 +56,7 @@ def make_tools(
 
 
 def make_flusher(
-    tools: FlushParts,
+    tools: FlushTools,
     settings: Settings,
     *,
     topic: str,
@@ -90,7 +82,7 @@ def make_flusher(
     )
 
 
-def _cooling(tools: FlushParts, settings: Settings) -> CounterCooler | None:
+def _cooling(tools: FlushTools, settings: Settings) -> CounterCooler | None:
     """None for stores where more shards are of no use: looking for grown counters would read the whole file."""
     if not settings.compact_after or not tools.store.parallel:
         return None

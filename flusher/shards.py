@@ -31,7 +31,7 @@ from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, RefusedError, TransientError
 from shared.model.sharding import add_to
 from shared.model.words import ShardAdd
-from shared.ports.shards import ShardNumbers
+from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 

@@ -5,9 +5,13 @@ import logging
 import socket
 from functools import partial
 
-from ingest.access.door import Door
-from ingest.access.doors import Doors, is_local
-from ingest.access.pictures import Pictures
+from ingest.accept.coalescer import Pace
+from ingest.accept.new_names import NewNames
+from ingest.accept.publishing import INTERVAL, OverlayCleanup, Publishing
+from ingest.accept.spool import Spool
+from ingest.access.door import Door, Doors, is_local
+from ingest.access.origins import Pictures
+from ingest.access.shares import FairLock
 from ingest.api import openapi
 from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
@@ -22,16 +26,9 @@ from ingest.api.series import SeriesRoutes
 from ingest.api.totals import Totals
 from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
-from ingest.http.fair_lock import FairLock
-from ingest.publishing.linger import Pace
-from ingest.publishing.new_names import NewNames
-from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
-from ingest.publishing.publishing import Publishing
-from ingest.publishing.spool import Spool
-from ingest.server.fast_path import FastPath
-from ingest.server.middleware import UNDER_WAY, Refusals, entering
-from ingest.server.request_log import LOG
-from ingest.server.router import Routes
+from ingest.http.fast_path import FastPath
+from ingest.http.middleware import LOG, UNDER_WAY, Refusals, entering
+from ingest.http.router import Routes
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
@@ -45,13 +42,11 @@ from shared.fleet.fleet_view import FleetView
 from shared.http.front import Handler
 from shared.http.server import HttpServer
 from shared.http.watchdog import ADMINS, SPARE, room_for
-from shared.ports.broker import Publisher
-from shared.ports.jobs import Jobs, Tasks
-from shared.ports.letter_desk import LetterDesk
+from shared.ports.broker import LetterDesk, Publisher
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
+from shared.ports.store import Jobs, Store, Tasks
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import forever
+from shared.runtime.retry import forever
 from shared.runtime.traces import Traces
 
 _log = logging.getLogger(__name__)

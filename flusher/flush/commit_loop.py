@@ -1,21 +1,26 @@
-"""Commits one closed window, then acknowledges its messages, and repeats until all of them are settled."""
+"""Commits one closed window, measures it, acknowledges its messages, and repeats until all of them are settled.
+
+It renews this flusher's promise before receipts are written. `FlushTools` is what a flush uses.
+"""
 
 import logging
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from flusher.flush.apply import apply
-from flusher.flush.flush_parts import FlushParts
 from flusher.flush.plan import Held, Plan, notes_of
 from flusher.flush.window import TOO_OLD, Window
+from flusher.shards import Growth, ShardBook
 from shared.model import dead_receipt_bodies, receipt_notes
-from shared.model.buckets import by_time_of
+from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
     AlreadyAppliedError,
+    ContendedError,
     GoneError,
     LateError,
     RefusedError,
@@ -24,11 +29,121 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.receipts import CLIENT_IDS_REMEMBERED
-from shared.model.times import BEGINNING, NEVER, StoreMillis
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, Promise, Promises
 from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
-from shared.ports.broker import DeadLetters
+from shared.ports.broker import DeadLetters, Subscription
+from shared.ports.overlay import Overlay
+from shared.ports.store import PromiseBook, Store
 from shared.runtime import metrics
+from shared.runtime.clock import Clock
+from shared.runtime.retry import Backoff
+from shared.runtime.traces import SpanLinks, Traces, sampled_in
+
+# Knows the promises in the store, and renews this flusher's own before receipts are written.
+
+
+BELIEVED: Final = 60.0
+"""Seconds after which the promises are read again: a flusher with other settings may have started."""
+
+
+class PromiseKeeper:
+    """Tells how long receipts live, and until when envelopes may be applied."""
+
+    def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:
+        self._store = store
+        self._clock = clock
+        self._promises = Promises(ours)
+        self._read = float("-inf")
+
+    async def promises(self) -> Promises:
+        """The promises, at most a minute old."""
+        now = self._clock.monotonic()
+        if now - self._read > BELIEVED:
+            self._promises = Promises(self._promises.ours, await self._store.promises())
+            self._read = now
+        return self._promises
+
+    async def renew(self) -> None:
+        """Renew our promise. Call it before receipts are written; after a `TransientError` none may be."""
+        promises = await self.promises()
+        mine = promises.renew(await self._store.now())
+        if mine is None:
+            return
+        try:
+            await self._store.promise(mine)
+        except ContendedError:  # another flusher has just written, perhaps the same
+            self._read = float("-inf")
+            raise
+        self._promises = Promises(promises.ours, await self._store.promises())
+
+    def expires(self, made: StoreMillis, *, of_client: bool) -> StoreMillis:
+        return self._promises.expires(made, of_client=of_client)
+
+
+# The parts that a flush uses.
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTools:
+    """The parts of one flusher."""
+
+    store: Store
+    subscription: Subscription
+    overlay: Overlay
+    book: ShardBook
+    clock: Clock
+    promise_keeper: PromiseKeeper
+    backoff: Callable[[], Backoff]
+    together: bool = False
+    """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""
+    growth: Growth | None = None
+    """None where more shards do not take more writes."""
+    rules: Rules = ()
+    """Which counts by time are kept."""
+    traces: Traces | None = None
+
+
+# Applies a commit of a flusher, and measures it: for the growth of counters, and as a span.
+
+
+async def apply(commit: Commit, envelopes: Sequence[Envelope], parts: FlushTools) -> Instant:
+    """Apply the commit of these envelopes, and tell `growth` how long it took and whether it collided."""
+    store, growth, clock = parts.store, parts.growth, parts.clock
+    with _span(parts.traces, envelopes):
+        if growth is None:
+            return await store.apply(commit)
+        begun = clock.monotonic()
+        growth.tries()
+        try:
+            time = await store.apply(commit)
+        except ContendedError:
+            ended = clock.monotonic()
+            growth.contended(commit.adds, ended)
+            raise
+        ended = clock.monotonic()
+        growth.wrote(commit.adds, ended - begun, ended)
+        return time
+
+
+@contextmanager
+def _span(traces: Traces | None, envelopes: Sequence[Envelope]) -> Iterator[None]:
+    """The code inside it is a span, if one of the envelopes was published in one."""
+    links = SpanLinks()
+    if traces is not None:
+        for envelope in envelopes:
+            if (published := sampled_in(envelope.traceparent)) is not None:
+                links.add(published)
+    if traces is None or not links.spans:
+        yield
+        return
+    span = traces.commit(links, len(envelopes))
+    try:
+        yield
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end()
+
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +157,7 @@ BEFORE: Final = "given up before"
 class Flush:
     """Commits a window, whatever fails, until the receipts of all envelopes are known. A crash is always safe."""
 
-    def __init__(self, window: Window, tools: FlushParts, letters: DeadLetters | None = None) -> None:
+    def __init__(self, window: Window, tools: FlushTools, letters: DeadLetters | None = None) -> None:
         """`letters`: where the messages come from, if it is not the subscription."""
         self.window = window
         self.counted: set[str] = set()

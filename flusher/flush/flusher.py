@@ -1,7 +1,4 @@
-"""Runs one flusher: pulls, fills a window, flushes it, extends the leases meanwhile, and drains.
-
-Each `…_once` is a step that the tests take one by one; `run` takes them for ever.
-"""
+"""Pulls messages into windows and flushes them; and does background work: sweeps, growth, cleanup (`_steps`)."""
 
 import asyncio
 import contextlib
@@ -9,19 +6,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from flusher.cleanup.deleted_counters import CounterRemover
-from flusher.flush.commit_loop import MOST_BUGS, Flush
-from flusher.flush.flush_parts import FlushParts
+from flusher.cleanup import CounterRemover
+from flusher.flush.commit_loop import MOST_BUGS, Flush, FlushTools
 from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.newer_versions import NewerMessages
-from flusher.flush.when_to_flush import FlushPolicy
-from flusher.flush.window import Window
+from flusher.flush.window import FlushPolicy, Window
 from flusher.shards import CounterCooler, CounterGrower
+from shared.model.buckets import BrokerMillis
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
-from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.runtime import metrics
-from shared.runtime.supervise import Stop, all_of, forever
+from shared.runtime.retry import Stop, all_of, forever
 from shared.wire.codec import decode
 
 _log = logging.getLogger(__name__)
@@ -57,7 +52,7 @@ class Flusher:
 
     def __init__(
         self,
-        tools: FlushParts,
+        tools: FlushTools,
         policy: FlushPolicy,
         *,
         topic: str,

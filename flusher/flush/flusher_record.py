@@ -5,9 +5,8 @@ from typing import Final
 from uuid import uuid4
 
 from shared.fleet.fleet_view import FleetView
-from shared.model.fleet import Fleet
-from shared.model.gone_members import HOLDS, REPORTS, WATCHES, gone, leaves, reported
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
+from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
+from shared.model.fleet import HOLDS, REPORTS, WATCHES, Fleet, gone, leaves, reported
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 import logging
 from typing import Final
 
+from shared.model.buckets import BrokerMillis
 from shared.model.errors import NewerError, TransientError
-from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.ports.broker import Subscription
 from shared.runtime import metrics

@@ -1,13 +1,12 @@
-"""Plans one commit of a flusher: which envelopes it contains, their receipts, and their sums. Pure."""
+"""What one commit of a flusher contains, and how much fits in it (`MOST_IN_COMMIT`). Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from shared.model import receipt_notes
-from shared.model.buckets import Rules, TimeBucket, buckets_of
+from shared.model.buckets import Rules, StoreMillis, TimeBucket, buckets_of
 from shared.model.envelope import Envelope
-from shared.model.times import StoreMillis
 from shared.model.words import APPLIED, SHARD_FULL, Delivery, Tally
 
 MOST_IN_COMMIT: Final = 5_000

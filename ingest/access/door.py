@@ -1,30 +1,27 @@
-"""The step that every request passes before anything else is done with it: who sends it, and whether they may.
-
-The connection calls it, whichever way a request takes through the server: the fast path, aiohttp and a handler, or only
-to be told that it is not HTTP. What it returns goes with the request, so that nothing behind it looks at the headers or
-the peer again to find out who the client is.
-"""
+"""The step that every request passes first: who sends it, and whether they may. Each socket has a door of its own."""
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+import socket
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import parse_qsl, unquote
 
+from aiohttp import web
+
 from ingest.access import rules
-from ingest.access.caller import Caller, check_name
-from ingest.access.credentials import Credentials
-from ingest.access.keyring import KeyRing
-from ingest.access.keys import PUBLISHABLE_KEY, Key
-from ingest.access.origins import is_address, is_loopback
-from ingest.access.pictures import COUNTERS, NONE_SHOWN, Pictures
-from ingest.access.proxies import client_of, trusts
+from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
+from ingest.access.keys import LOOK, PUBLISHABLE_KEY, Key, KeyRing
+from ingest.access.origins import COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.scopes import TO_COUNT
-from ingest.http.cors import PREFLIGHT
-from ingest.http.problems import Problem
+from ingest.http.problems import Problem, problem_of
+from ingest.http.requests import target_of
 from shared.config.lists import Network
-from shared.http.tenants import tenant_of
+from shared.config.settings import Settings
+from shared.http.tenants import peer_of, tenant_of
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.retry import forever
 
 _log = logging.getLogger(__name__)
 
@@ -227,3 +224,71 @@ def _key_in(query: str) -> str | None:
 
 def _refuse(detail: str) -> NoReturn:
     raise Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+# The doors of one process: one for each socket that it listens on, all with the same keys.
+
+
+Refuse = Callable[[web.BaseRequest], web.Response | None]
+"""Returns the answer to a request that may not come in."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class Doors:
+    """Makes doors, and tells them when the keys file has changed."""
+
+    def __init__(self, settings: Settings, clock: Clock, changed: Callable[[], None] = _nothing) -> None:
+        """`changed` is called then, too: requests that go on were let in by keys that may be gone. Raises
+        `SettingsError` if there is to be a keys file, and it can't be read or is wrong.
+        """
+        self._changed = changed
+        self._settings = settings
+        self._clock = clock
+        self._ring = KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
+        self._doors: list[Door] = []
+
+    def add(self) -> Door:
+        settings = self._settings
+        door = Door(
+            self._ring,
+            trusted=settings.trusted_proxies,
+            origins=settings.origins,
+            hosts=settings.hosts,
+            pictures=Pictures(settings.pixels, settings.badges),
+            clock=self._clock,
+        )
+        self._doors.append(door)
+        return door
+
+    def at(self, sock: socket.socket) -> Refuse:
+        """A door for a server that asks it at each request."""
+        door = self.add()
+        door.is_local = is_local(sock)
+
+        def refuse(request: web.BaseRequest) -> web.Response | None:
+            peer = "" if request.transport is None else peer_of(request.transport)
+            try:
+                door.enter(request.method, *target_of(request), credentials_in(request.headers), peer)
+            except Exception as error:
+                return problem_of(error).response()
+            return None
+
+        return refuse
+
+    async def tend(self) -> None:
+        """Look at the keys file again and again."""
+        await forever(self._look, LOOK)
+
+    async def _look(self) -> None:
+        if self._ring is not None and await self._ring.look():
+            for door in self._doors:
+                door.forget()
+            self._changed()
+
+
+def is_local(sock: socket.socket) -> bool:
+    """Whether only this machine can connect, over an address that a browser can be sent to."""
+    return sock.family in {socket.AF_INET, socket.AF_INET6} and is_loopback(sock.getsockname()[0])

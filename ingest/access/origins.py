@@ -1,14 +1,14 @@
-"""Reads from the headers of a request which web page made a browser send it. Pure.
-
-A page of any site can make a browser send requests to a service on the same machine, and a site can point its own name
-to 127.0.0.1. Browsers say where a request comes from, in Origin, Sec-Fetch-Site and Host, and pages can't change that.
-"""
+"""Which web page made a browser send a request, what such a page may send (CORS), and which pictures it may show."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from aiohttp import web
+
+from ingest.http.responses import SECURE, Answer
 
 _OWN: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of requests that no other site has caused."""
@@ -59,3 +59,77 @@ def _is_own(origin: str, host: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
+
+
+# Tells which counters are shown as pictures: pixels that count, and badges. Pure.
+
+
+COUNTERS: Final = "/v1/counters/"
+PIXEL: Final = "/pixel.gif"
+BADGES: Final = ("/badge.svg", "/badge.json")
+
+
+class Pictures(NamedTuple):
+    """The prefixes of the counters, from COUNTERSINK_PIXELS and COUNTERSINK_BADGES."""
+
+    pixels: tuple[str, ...] = ()
+    badges: tuple[str, ...] = ()
+
+    def show(self, path: str) -> bool:
+        """Whether pages of all sites may show this. `path` is as it was sent."""
+        return self.has_pixel(path) or self.has_badge(path)
+
+    def has_pixel(self, path: str) -> bool:
+        return bool(self.pixels) and path.endswith(PIXEL) and _named(path, self.pixels)
+
+    def has_badge(self, path: str) -> bool:
+        return bool(self.badges) and path.endswith(BADGES) and _named(path, self.badges)
+
+
+NONE_SHOWN: Final = Pictures()
+
+
+def _named(path: str, prefixes: tuple[str, ...]) -> bool:
+    name, slash, part = path.removeprefix(COUNTERS).partition("/")
+    return path.startswith(COUNTERS) and bool(slash) and "/" not in part and unquote(name).startswith(prefixes)
+
+
+# Tells browsers that a page of another origin may send a request and see its answer.
+
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+PREFLIGHT: Final = "OPTIONS"
+_MAY: Final = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Content-Encoding, Idempotency-Key, "
+    "traceparent, tracestate, "
+    "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
+    "Access-Control-Max-Age": "600",
+    **SECURE,
+}
+
+
+def shared(handler: Handler, origin: str) -> Handler:
+    """A handler for requests of pages of this origin, who may see its answers. If a browser only asks whether a page
+    may send a request, it does not call `handler`.
+    """
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == PREFLIGHT and request.headers.get("Access-Control-Request-Method") == "POST":
+            return web.Response(status=204, headers=_MAY | _headers(origin))
+        response = await handler(request)
+        response.headers.update(_headers(origin))
+        if isinstance(response, Answer):
+            response.is_plain = False
+        return response
+
+    return answer
+
+
+def _headers(origin: str) -> dict[str, str]:
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Expose-Headers": "Retry-After",
+        "Vary": "Origin",
+    }

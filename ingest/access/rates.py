@@ -15,7 +15,7 @@ CLIENT_RATE: Final = 10.0
 """The same for a key without a rate."""
 CLIENT_BURST: Final = 100.0
 """Increments that a client may send at once with a publishable key that has no rate."""
-MOST_NEW: Final = 1_000
+NEW_AN_HOUR: Final = 1_000
 """New counters an hour that a publishable key may make, unless it says how many."""
 HOUR: Final = 3_600.0
 

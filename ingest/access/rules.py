@@ -5,7 +5,7 @@ A path that is not in the table needs any key: it is answered 404.
 
 from typing import Final
 
-from ingest.access.pictures import COUNTERS
+from ingest.access.origins import COUNTERS
 from ingest.access.scopes import ANY, OPEN, TO_COUNT
 from ingest.api.routes import ROUTES, Route, split
 

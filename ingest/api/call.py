@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.json import Encoder
 from multidict import CIMultiDictProxy
 
-from ingest.access.caller import Caller
+from ingest.access.callers import Caller
 from ingest.http.bodies import Bodies
 from shared.http.front import has_gone, told_when_it_leaves
 

@@ -6,8 +6,9 @@ from typing import Annotated, Final
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from ingest.access.audit import note
-from ingest.access.caller import Caller
+from ingest.accept.new_names import NewNames
+from ingest.access.callers import Caller, note
+from ingest.access.shares import FairLock
 from ingest.api import fields
 from ingest.api.call import Call
 from ingest.api.fields import (
@@ -24,23 +25,20 @@ from ingest.api.fields import (
     Read,
     ShardNumber,
 )
-from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.http.requests import limit_of, page_token
-from ingest.parsing.json_object import BodyError
-from ingest.publishing.new_names import NewNames
+from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
 from shared.counters.reader import MOST_BASES, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.model.buckets import written_at
 from shared.model.errors import CrowdedError, NotAloneError
-from shared.model.instants import written_at
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
 from shared.ports.overlay import Overlay
-from shared.ports.readings import CounterNames
-from shared.ports.shards import ShardNumbers
+from shared.ports.store import CounterNames, ShardNumbers
 from shared.runtime import metrics
 
 READS: Final = 4

@@ -3,18 +3,18 @@
 from functools import partial
 from typing import Final
 
-from ingest.access.caller import Caller
+from ingest.accept.admission import weight_of
+from ingest.accept.batch import Uses
+from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.new_names import PAGE, NewNames, Trial, refusal
+from ingest.accept.publishing import Publishing
+from ingest.access.callers import Caller
 from ingest.api.call import Call, Reply
 from ingest.api.fields import Schema, ref
 from ingest.api.increments import Answering, IncrementRoutes
 from ingest.http.bodies import Bodies
 from ingest.parsing.events import BATCH, MOST_EVENTS, ONE, Event, Events, none_valid, reader_of
-from ingest.parsing.json_object import BodyError
-from ingest.publishing.admission import weight_of
-from ingest.publishing.coalescer import MAX_ENTRIES
-from ingest.publishing.new_names import PAGE, NewNames, Trial, refusal
-from ingest.publishing.publishing import Publishing
-from ingest.publishing.uses import Uses
+from ingest.parsing.parse import BodyError
 from shared.model.words import MAX_ID_BYTES
 from shared.runtime import metrics
 

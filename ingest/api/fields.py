@@ -26,8 +26,8 @@ from msgspec.structs import fields
 from multidict import CIMultiDictProxy
 
 from ingest.http.requests import Query, idempotency_key_of, page_token_of
-from ingest.parsing import json_object
-from ingest.parsing.json_object import ObjectShape, flaw_of_flag, or_null
+from ingest.parsing import parse
+from ingest.parsing.parse import ObjectShape, flaw_of_flag, or_null
 from shared.counters.reader import LONGEST_AGE
 from shared.model.buckets import LENGTHS
 from shared.model.jobs import LONGEST_ID, flaw_of_prefix
@@ -42,7 +42,7 @@ Headers = CIMultiDictProxy[str]
 class Flaw(NamedTuple):
     """Says what is wrong with a field of a body."""
 
-    of: json_object.Flaw
+    of: parse.Flaw
 
 
 class Read(NamedTuple):

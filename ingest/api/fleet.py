@@ -9,10 +9,9 @@ from ingest.api.fields import Instant, Json
 from ingest.http.problems import Problem
 from shared.fleet.fleet_view import FleetView
 from shared.model import fleet
+from shared.model.buckets import StoreMillis, written_at
 from shared.model.errors import TransientError
 from shared.model.fleet import FlusherRecord, PublisherRecord
-from shared.model.instants import written_at
-from shared.model.times import StoreMillis
 
 Struck = Annotated[
     Instant | None,

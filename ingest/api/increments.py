@@ -8,7 +8,12 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from ingest.access.caller import Caller
+from ingest.accept.admission import weight_of
+from ingest.accept.batch import Batch, Draft, Uses, link_request
+from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.new_names import NewNames, Trial, refusal
+from ingest.accept.publishing import Publishing
+from ingest.access.callers import Caller
 from ingest.api import fields
 from ingest.api.call import Call, Reply
 from ingest.api.fields import Json, Read, Schema, an_object, is_a, ref
@@ -18,18 +23,11 @@ from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.parsing import parse
-from ingest.parsing.json_object import BodyError
-from ingest.publishing.admission import weight_of
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.coalescer import MAX_ENTRIES
-from ingest.publishing.envelope_spans import link_request
-from ingest.publishing.new_names import NewNames, Trial, refusal
-from ingest.publishing.publishing import Publishing
-from ingest.publishing.uses import Uses
+from ingest.parsing.parse import BodyError
 from shared.model.receipt_notes import Note
 from shared.model.words import ALL_DELTAS, Increment
 from shared.runtime import metrics
-from shared.runtime.supervise import all_of
+from shared.runtime.retry import all_of
 from shared.wire.content import MAX_ITEMS
 
 Found = TypeVar("Found", bound=parse.Parsed | None)

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from ingest.access.audit import note
-from ingest.access.caller import Caller
+from ingest.access.callers import Caller, note
 from ingest.api import fields
 from ingest.api.call import Call, Reply
 from ingest.api.fields import (
@@ -26,17 +25,16 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import page_token, unescape
 from ingest.http.responses import JSON, SECURE
-from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
 from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
 from shared.model import jobs
-from shared.model.buckets import LENGTHS
+from shared.model.buckets import LENGTHS, millis_of
+from shared.model.envelope import Span
 from shared.model.errors import NotAloneError
-from shared.model.instants import millis_of
 from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job
-from shared.model.spans import Span
-from shared.ports.jobs import Jobs as JobStore
+from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 
 MOST_LISTED: Final = 100

@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from ingest.access.shares import FairLock
 from ingest.api.call import Call, Reply
 from ingest.api.fields import AnyParameters, Read
-from ingest.http.fair_lock import FairLock
 from ingest.http.requests import Query
 from ingest.http.responses import PUBLIC, SECURE
 from shared.runtime import metrics

@@ -9,13 +9,13 @@ from xml.sax.saxutils import escape, quoteattr
 import orjson
 from msgspec import Meta, Struct
 
-from ingest.access.pictures import Pictures
+from ingest.accept.publishing import Publishing
+from ingest.access.origins import Pictures
 from ingest.api.call import Call, Reply
 from ingest.api.fields import Id, Name
 from ingest.api.increments import IncrementRoutes
 from ingest.http.problems import Problem
 from ingest.http.responses import PUBLIC, line
-from ingest.publishing.publishing import Publishing
 from shared.counters.reader import Reader
 from shared.model.words import flaw_of_id, flaw_of_name
 

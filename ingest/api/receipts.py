@@ -7,10 +7,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, Literal
 
+from ingest.access.shares import FairLock, Places
 from ingest.api.call import Call
 from ingest.api.fields import Json
-from ingest.http.fair_lock import FairLock
-from ingest.http.places import Places
 from ingest.http.problems import Problem
 from ingest.http.requests import unescape
 from shared.model import receipt_notes
@@ -18,10 +17,10 @@ from shared.model.errors import TransientError
 from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES
-from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
+from shared.ports.store import ReceiptBook
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import ended
+from shared.runtime.retry import ended
 
 _log = logging.getLogger(__name__)
 

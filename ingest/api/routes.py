@@ -1,6 +1,6 @@
 """The table of routes. A row says all that a route is: who may use it, which handler answers, what it takes and gives.
 
-From this table follow the router (ingest/server/router.py), what keys may do (ingest/access/rules.py), and the OpenAPI
+From this table follow the router (ingest/http/router.py), what keys may do (ingest/access/rules.py), and the OpenAPI
 document (openapi.py), which takes summaries and descriptions from the docstrings of handlers and structs.
 """
 

@@ -4,16 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from ingest.access.shares import FairLock
 from ingest.api.call import Call
 from ingest.api.fields import By, Instant, Json, Name, Read, When
-from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
-from shared.counters.series import MOST_POINTS, SeriesReader
-from shared.counters.series_text import written
-from shared.model.buckets import LENGTHS
-from shared.model.instants import millis_of
-from shared.model.times import WallMillis
+from shared.counters.series import MOST_POINTS, SeriesReader, written
+from shared.model.buckets import LENGTHS, WallMillis, millis_of
 
 
 def _by(query: Query, name: str) -> str:

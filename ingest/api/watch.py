@@ -13,11 +13,10 @@ from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
 from ingest.access.keys import Key
+from ingest.access.shares import FairLock, Places
 from ingest.api.call import Call
 from ingest.api.counters import check_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
-from ingest.http.fair_lock import FairLock
-from ingest.http.places import Places
 from ingest.http.problems import Problem
 from ingest.http.responses import SECURE
 from shared.counters.all_names import AllNames
@@ -25,7 +24,7 @@ from shared.counters.reader import Reader
 from shared.model.errors import TransientError
 from shared.model.words import Reading
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import ended
+from shared.runtime.retry import ended
 
 _log = logging.getLogger(__name__)
 

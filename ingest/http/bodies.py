@@ -1,7 +1,10 @@
-"""Limits the memory for bodies of requests, from their arrival until they have been parsed."""
+"""Limits bodies of requests, from their arrival until they are parsed: memory, decompression, and work done in
+vain.
+"""
 
 import asyncio
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -9,13 +12,119 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp import web
 
-from ingest.access.caller import CALLER
-from ingest.http.compression import TOO_LARGE, allowed, small, too_large, unpacked
-from ingest.http.fair_lock import FairLock
+from ingest.access.callers import CALLER
+from ingest.access.shares import FairLock
 from ingest.http.problems import Problem
-from ingest.http.refused_work import FREE, RefusedWork
-from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import BodyError
 from shared.model.errors import OverloadedError, ShareError
+
+# Decompresses bodies. It stops when a body grows too large, or too many times as large as it was.
+
+
+RATIO: Final = 100
+"""So many times as large may a body become, beyond the part of the limit that each may take."""
+_PART: Final = 4
+"""1/4 of the largest body is allowed whatever the ratio: increments of one counter are very much alike."""
+TOO_LARGE: Final = 413
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""The content codings that clients may use, with zlib's `wbits` for each."""
+
+
+def allowed(body: bytes, coding: str, limit: int) -> int:
+    """How many bytes the body may have when it is decompressed."""
+    if coding not in _WINDOWS:
+        return max(len(body), limit)
+    return min(limit, max(limit // _PART, RATIO * len(body)))
+
+
+def small(body: bytes, coding: str, most: int, size: int) -> bytes | None:
+    """The decompressed body, which may have `most` bytes; None if it has more than `size`."""
+    if most <= size or coding not in _WINDOWS:
+        return unpacked(body, coding, most)
+    try:
+        return unpacked(body, coding, size)
+    except Problem as problem:
+        if problem.status == TOO_LARGE:
+            return None
+        raise
+
+
+def unpacked(body: bytes, coding: str, most: int) -> bytes:
+    """The decompressed body. aiohttp could do this, but it accepts a gzip stream that ends early."""
+    if coding == "identity" or not body:
+        return body
+    if coding not in _WINDOWS:
+        raise Problem(
+            415,
+            f"the Content-Encoding {coding[:100]!r} is not supported: use gzip, deflate or none",
+            field="Content-Encoding",
+            headers={"Accept-Encoding": "gzip, deflate"},
+        )
+    stream = zlib.decompressobj(_WINDOWS[coding])
+    try:
+        decoded = stream.decompress(body, most + 1)
+    except zlib.error:
+        raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
+    if len(decoded) > most:
+        raise too_large(most, f" or {RATIO} times as large as it is when compressed")
+    if not stream.eof or stream.unused_data:
+        raise Problem(400, f"the body is not one whole {coding} stream", field="Content-Encoding")
+    return decoded
+
+
+def too_large(limit: int, more: str = "") -> Problem:
+    return Problem(TOO_LARGE, f"the body is larger than {limit} bytes{more}: send several requests", close=True)
+
+
+# Refuses the bodies of a tenant if too much of what it sent was decoded and parsed in vain. Pure.
+
+
+RATE: Final = 1_048_576
+"""Bytes of refused bodies a second that a tenant may send for long."""
+PER_ITEM: Final = 64
+"""A refused item of a batch costs as much as so many bytes."""
+FREE: Final = 1_024
+"""Bytes. A body that is not compressed and no larger costs no more than any other request."""
+MOST_TENANTS: Final = 10_000
+
+
+class RefusedWork:
+    """A tenant's debt grows with what is refused, and shrinks with time."""
+
+    def __init__(self, most: int, seconds: Callable[[], float]) -> None:
+        """`most`: the largest debt with which a tenant is still served."""
+        self._most = most
+        self._seconds = seconds
+        self._debts: dict[str, tuple[float, float]] = {}
+        """The debt of each tenant, and since when it has been that."""
+
+    def check(self, tenant: str) -> None:
+        """Raise `ShareError` if too much of this tenant was refused lately."""
+        debt = self._debt(tenant)
+        if debt > self._most:
+            raise ShareError(
+                f"too many requests of this client ({tenant}) were refused lately: read the answers, and correct the"
+                " requests before you send them again",
+                (debt - self._most) / RATE,
+            )
+
+    def charge(self, tenant: str, size: int, items: int = 0) -> None:
+        """So many bytes of a body, with so many items, were refused."""
+        cost = size + PER_ITEM * items
+        if cost <= FREE:
+            return
+        debt = self._debt(tenant) + cost
+        self._debts.pop(tenant, None)
+        if len(self._debts) >= MOST_TENANTS:
+            self._debts = {its: debt for its, debt in self._debts.items() if self._debt(its)}
+        if len(self._debts) >= MOST_TENANTS:
+            self._debts.pop(next(iter(self._debts)))
+        self._debts[tenant] = debt, self._seconds()
+
+    def _debt(self, tenant: str) -> float:
+        debt, since = self._debts.get(tenant, (0.0, 0.0))
+        return max(debt - RATE * (self._seconds() - since), 0.0)
+
 
 T = TypeVar("T")
 

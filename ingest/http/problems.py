@@ -5,7 +5,7 @@ import math
 
 from aiohttp import web
 
-from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import BodyError
 from shared.http import answers
 from shared.model.errors import (
     CountersinkError,

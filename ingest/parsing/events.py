@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from ingest.parsing.json_object import BodyError
-from ingest.parsing.parse import Parsed, check_values
-from ingest.publishing.batch import Batch, gathered
-from ingest.publishing.coalescer import MAX_ENTRIES
+from ingest.accept.batch import Batch, gathered
+from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.parsing.parse import BodyError, Parsed, check_values
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
 from shared.wire import content, strict_json

@@ -1,15 +1,17 @@
-"""Reads increments from the bodies of requests, and finds everything that is wrong with them. Pure."""
+"""Reads increments from the bodies of requests, JSON, lines or forms, and finds everything that is wrong with
+them. Pure.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import orjson
 
-from ingest.parsing import form, plain
-from ingest.parsing.json_object import BodyError, ObjectShape, or_null
-from ingest.publishing.batch import Batch
+from ingest.accept.batch import Batch
+from ingest.parsing import plain
 from shared.model.words import (
     ALL_DELTAS,
     MAX_SUM,
@@ -22,6 +24,111 @@ from shared.model.words import (
 from shared.wire import strict_json
 from shared.wire.content import MAX_ITEMS
 from shared.wire.strict_json import SPACE
+
+# Checks a JSON object that a client sends: its fields, and the value of each. Pure.
+
+
+Flaw = Callable[[Any], str | None]
+"""Says why a value is not allowed, as the end of a sentence about it; None if it is allowed."""
+
+
+class BodyError(Exception):
+    """The request is answered with this status: 400, 413, or 422 with the field that is wrong."""
+
+    def __init__(self, status: int, detail: str, field: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.items = 0
+        """How many items of a batch were looked at and refused."""
+
+
+@dataclass(frozen=True)
+class ObjectShape:
+    """The fields that an object may have. Any other field is refused, so that a misspelt one is noticed."""
+
+    like: str
+    """The end of the sentence "the body must be …", for the error."""
+    fields: Mapping[str, Flaw]
+    required: tuple[str, ...] = ()
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        """Return the fields that were sent, all of them valid, or raise `BodyError`. Where no field is required, an
+        empty body is an object without fields.
+        """
+        try:
+            data = strict_json.loads(body)
+        except strict_json.JsonError as error:
+            if not self.required and not body.strip(strict_json.SPACE):
+                return {}
+            raise BodyError(400, f"the body is {error}") from None
+        if type(data) is not dict:
+            raise BodyError(400, f"the body must be {self.like}")
+        return self.check(data)
+
+    def check(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return these fields, or raise `BodyError` if one is wrong."""
+        if found := self.flaw_of(data):
+            field, flaw = found
+            raise BodyError(422, flaw, field)
+        return data
+
+    def flaw_of(self, data: dict[str, Any]) -> tuple[str, str] | None:
+        """The first field that is wrong, and what is wrong with it."""
+        for name, value in data.items():
+            flaw_of_value = self.fields.get(name)
+            if flaw_of_value is None:
+                known = ", ".join(map(repr, self.fields)) or "none"
+                return name, f"unknown field {name[:100]!r}; known fields: {known}"
+            if flaw := flaw_of_value(value):
+                return name, f"'{name}' {flaw}"
+        for name in self.required:
+            if name not in data:
+                return name, f"'{name}' is missing"
+        return None
+
+
+def or_null(flaw_of: Flaw) -> Flaw:
+    """Allows null, too."""
+    return lambda value: None if value is None else flaw_of(value)
+
+
+def flaw_of_flag(value: object) -> str | None:
+    return None if type(value) is bool else "must be true or false"
+
+
+# Reads an increment from a form, as browsers send it: `counter=page%3Ahome&delta=2`. Pure.
+
+
+LONGEST: Final = 8_192
+"""Bytes. The longest name and the longest id, with all their bytes percent-encoded, have 4,200."""
+_BEGINS: Final = re.compile(rb"(?:counter|delta|id)=")
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+def comes_as_form(body: bytes) -> bool:
+    """Whether it is a form, whatever its Content-Type says. No JSON begins like one."""
+    return body[:1] in b"cdi" and _BEGINS.match(body) is not None
+
+
+def fields(body: bytes) -> dict[str, Any]:
+    """The fields of a form. A whole number under `delta` becomes one; all else is text, and may be wrong."""
+    try:
+        if len(body) > LONGEST or _BAD_ESCAPE.search(body):
+            raise ValueError
+        text = body.rstrip(b"\r\n").decode()
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=8)
+    except ValueError:
+        raise BodyError(400, f"the body is not a form of at most {LONGEST} bytes in percent-encoded UTF-8") from None
+    found: dict[str, Any] = dict(pairs)
+    if len(found) < len(pairs):
+        raise BodyError(400, "the form has a field twice: send each field once")
+    if _WHOLE.fullmatch(found.get("delta", "")):
+        found["delta"] = int(found["delta"])
+    return found
+
 
 MOST_REJECTIONS: Final = 100
 """Most rejections in one answer. The body may be small and hold as many bad items as there may be in a request."""
@@ -65,8 +172,8 @@ def single(body: bytes, by: str | None, allowed: Deltas = ALL_DELTAS) -> tuple[i
 def _single(body: bytes, by: str | None) -> tuple[int, str | None]:
     data = {}
     if body:
-        is_form = body[:1] != b"{" and form.is_form(body)  # JSON is the commonest, and pays no call
-        data = _SINGLE.check(form.fields(body)) if is_form else _SINGLE.read(body)
+        is_form = body[:1] != b"{" and comes_as_form(body)  # JSON is the commonest, and pays no call
+        data = _SINGLE.check(fields(body)) if is_form else _SINGLE.read(body)
     if by is None:
         return data.get("delta", 1), data.get("id")
     if "delta" in data:
@@ -92,8 +199,8 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
     text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
-    if form.is_form(text):
-        return _good(_items([form.fields(text)], allowed))
+    if comes_as_form(text):
+        return _good(_items([fields(text)], allowed))
     check_values(text)
     if allowed is ALL_DELTAS and (good := plain.batch(text, MAX_ITEMS)) is not None:
         return Parsed(good)

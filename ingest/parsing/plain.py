@@ -9,9 +9,9 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from ingest.publishing.batch import Batch
+from ingest.accept.batch import Batch
 from shared.model.words import MAX_SUM, Increment
-from shared.wire.plain import RESERVED, Delta, Id, Name, SumOnce, is_plain, surely_unique
+from shared.wire.codec import RESERVED, Delta, Id, Name, SumOnce, is_plain, surely_unique
 
 
 class _Event(Struct, forbid_unknown_fields=True, gc=False):

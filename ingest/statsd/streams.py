@@ -1,13 +1,124 @@
-"""Accepts the TCP connections on which StatsD lines come: so many at most, and with lines of a limited length."""
+"""Accepts TCP connections on which StatsD lines come, and limits how much of them is read in one turn of the event
+loop.
+"""
 
 import asyncio
 import re
 import socket
-from typing import Final
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from ingest.statsd.intake import Intake
-from ingest.statsd.turns import PIECE, Turns
+from ingest.statsd.tally import LARGE, MALFORMED, LineError, StatsdTally, read
+from shared.config.lists import NameTemplate
+from shared.model.words import flaw_of_name
 from shared.runtime import metrics
+
+# Takes lines from packets and streams into the tally, and counts those that do not get there.
+
+
+NAME: Final = "name"
+PREFIX: Final = "prefix"
+ROOM: Final = "room"
+
+
+class Intake:
+    """Reads each line once, as it comes. Nothing is kept of it but its part of a sum."""
+
+    def __init__(self, template: NameTemplate, tally: StatsdTally, may_use: Callable[[str], bool]) -> None:
+        """`may_use` says whether a counter is within the prefixes of the key."""
+        self._template = template
+        self._tally = tally
+        self._may_use = may_use
+
+    def take(self, data: bytes, *, strictly: bool = False) -> bool:
+        """Take the lines of a packet, or of a piece of a stream. Empty ones are ignored. If `strictly`, stop behind the
+        first malformed one, and return False if there is one.
+        """
+        lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+        lost: Counter[str] = Counter()
+        ends = False
+        for number, line in enumerate(lines, 1):
+            why = self._flaw_of(line)
+            if why is not None:
+                lost[why] += 1
+                if strictly and why == MALFORMED:
+                    lines, ends = lines[:number], True
+                    break
+        metrics.STATSD_LINES.inc(len(lines))
+        for why, number in lost.items():
+            metrics.STATSD_UNCOUNTED.labels(why).inc(number)
+        return not ends
+
+    def refuse(self) -> None:
+        """Count a line that is no line of StatsD."""
+        metrics.STATSD_LINES.inc()
+        metrics.STATSD_UNCOUNTED.labels(MALFORMED).inc()
+
+    def _flaw_of(self, line: bytes) -> str | None:
+        """Why the line does not count. None if it is in the tally now."""
+        if b"\0" in line:
+            return MALFORMED
+        try:
+            name, delta = read(line.decode().strip(), self._template)
+        except UnicodeDecodeError:
+            return MALFORMED
+        except LineError as error:
+            return error.why
+        tally = self._tally
+        if name not in tally:
+            if flaw_of_name(name) is not None:
+                return NAME
+            if not self._may_use(name):
+                return PREFIX
+            if tally.is_full():
+                return ROOM
+        return None if tally.add(name, delta) else LARGE
+
+
+# Limits how much of StatsD is read in one turn of the event loop: a flood of lines must not hold up requests.
+
+
+PIECE: Final = 8_192
+"""Bytes that a sender gets taken before others have their turn."""
+MOST_BYTES: Final = 16_384
+"""So many bytes of all senders, as pieces, are taken before other work of the process gets a turn: some milliseconds,
+if the lines are short.
+"""
+
+
+class Sender(Protocol):
+    """Has bytes that wait to be taken."""
+
+    def take(self) -> int:
+        """Take a piece. Returns its size, or 0 if there is nothing more: then it waits no longer."""
+
+
+class Turns:
+    """Senders with bytes to take. They take turns, a piece each."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Sender] = deque()
+
+    def wait(self, sender: Sender) -> None:
+        """Let the sender take its pieces, soon."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        if sender not in self._waiting:
+            self._waiting.append(sender)
+
+    def _turn(self) -> None:
+        left = MOST_BYTES
+        try:
+            while self._waiting and left > 0:
+                sender = self._waiting.popleft()
+                if size := sender.take():
+                    self._waiting.append(sender)
+                left -= size
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._turn)
+
 
 MOST_STREAMS: Final = 100
 """Connections at once. One more closes the one that has been silent for longest."""

@@ -2,23 +2,94 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from shared.config import lists
-from shared.config.lists import NameLimit, Network
-from shared.config.name_template import template_text
-from shared.config.service_links import is_service_link
-from shared.config.values import choice as _choice
-from shared.config.values import number as _number
-from shared.config.values import text as _text
-from shared.config.values import whole as _whole
-from shared.config.windows import rules_of
-from shared.model.buckets import Rule
+from shared.config.lists import NameLimit, Network, template_text
+from shared.config.urls import is_service_link
+from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Rule, Rules
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
-from shared.model.promises import Promise, promised
-from shared.model.receipts import lifetime
-from shared.model.times import Millis
+from shared.model.receipts import Promise, lifetime, promised
+from shared.model.words import MAX_NAME_BYTES, flaw_of_size
+
+# Reads settings that are one text, number or choice. Pure.
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def bounded(of: Callable[[str], float], kind: str, form: str, least: float, most: float) -> Callable[[str], float]:
+    def read(value: str) -> float:
+        try:
+            read_as = of(value)
+        except ValueError:
+            raise ValueError(f"must be {kind}") from None
+        if not least <= read_as <= most:
+            raise ValueError(f"must be from {least:{form}} to {most:{form}}")
+        return read_as
+
+    return read
+
+
+whole = partial(bounded, int, "a whole number", "d")
+number = partial(bounded, float, "a number", "g")
+
+
+def choice(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        for one in choices:
+            if value.lower() == one.lower():
+                return one
+        raise ValueError(f"must be {' or '.join(choices)}")
+
+    return read
+
+
+# Reads the setting that says which counts by time are kept: `page:=hour/90d,day/2y;=day/1y`. Pure.
+
+
+_UNITS: Final = {"h": HOUR, "d": DAY, "y": 366 * DAY}
+"""A year is 366 days, so that the same day of last year is still there."""
+MOST_DAYS: Final = 36_600
+_FORM: Final = "must be a prefix, '=' and what to keep, as in page:=hour/90d,day/2y"
+
+
+def rules_of(text: str) -> Rules:
+    """A prefix may hold `=`, but no semicolon. The empty one is for all names."""
+    rules = tuple(sorted(_rule(word.strip()) for word in text.split(";"))) if text else ()
+    if len({rule.prefix for rule in rules}) < len(rules):
+        raise ValueError("a prefix is there twice")
+    return rules
+
+
+def _rule(word: str) -> Rule:
+    prefix, equals, kept = word.rpartition("=")
+    if not equals:
+        raise ValueError(f"{word!r} {_FORM}")
+    if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
+        raise ValueError(f"the prefix of {word!r} {flaw}")
+    periods = [_kept(one.strip()) for one in kept.split(",")]
+    if len(dict(periods)) < len(periods):
+        raise ValueError(f"in {word!r} a period is named twice")
+    return Rule(prefix, tuple(sorted(periods)))
+
+
+def _kept(word: str) -> tuple[str, Millis]:
+    by, _, retention = word.partition("/")
+    if by not in LENGTHS:
+        raise ValueError(f"{by!r} must be {' or '.join(LENGTHS)}")
+    number, unit = retention[:-1], _UNITS.get(retention[-1:], 0)
+    if not (unit and number.isascii() and number.isdigit() and len(number) < 10):  # noqa: PLR2004 (more digits are too many)
+        raise ValueError(f"{word!r} must say how long to keep it, in h, d or y, as in {by}/90d")
+    if not LENGTHS[by] <= int(number) * unit <= MOST_DAYS * DAY:
+        raise ValueError(f"{word!r} must be from one {by} to {MOST_DAYS}d")
+    return by, Millis(int(number) * unit)
+
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
@@ -38,123 +109,123 @@ class Settings:
 
     broker: str = _setting(
         _DEFAULT_FILE,
-        _text,
+        text,
         "where accepted increments wait until they are applied: sqlite:///FILE or "
         "pubsub://PROJECT/TOPIC?subscription=S",
     )
     store: str = _setting(
         "",
-        _text,
+        text,
         "where counters are stored: with a SQLite broker, the same file; with Pub/Sub, "
         "datastore://PROJECT[/DATABASE][?namespace=NS]",
         "the broker's file",
     )
     overlay: str = _setting(
         "memory://",
-        _text,
+        text,
         "with Pub/Sub, the Redis or Valkey server that makes reads exact: redis[s]://[:PASSWORD@]HOST[:PORT][/N]",
     )
     spool: str = _setting(
         "",
-        _text,
+        text,
         "file that takes increments while Pub/Sub is unavailable; off: requests get 503 instead",
         ".countersink/spool-PROJECT-TOPIC.db",
     )
     spool_disk: str = _setting(
         "auto",
-        _choice("auto", "durable", "ephemeral"),
+        choice("auto", "durable", "ephemeral"),
         "whether the spool's disk outlives the container: durable, ephemeral, or auto to detect it; on an "
         "ephemeral disk, the spool is off",
     )
     spool_bytes: int = _setting(
-        1_073_741_824, _whole(1_024, 2**50), "maximum size of the spool, bytes; when it is full, requests get 503"
+        1_073_741_824, whole(1_024, 2**50), "maximum size of the spool, bytes; when it is full, requests get 503"
     )
     spool_age: float = _setting(
         86_400.0,
-        _number(60.0, 2_678_400.0),
+        number(60.0, 2_678_400.0),
         "longest time that increments may wait in the spool, seconds; after that, requests get 503",
     )
     existing: str = _setting(
         "no",
-        _choice("no", "yes"),
+        choice("no", "yes"),
         "yes: no start creates a SQLite file, only countersink provision does",
     )
     linger_ms: int = _setting(
         20,
-        _whole(0, 10_000),
+        whole(0, 10_000),
         "longest time that an increment waits for others, ms; five times as long on Pub/Sub under steady traffic",
     )
     flush_interval: float = _setting(
-        1.0, _number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
+        1.0, number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
     )
     max_flush_interval: float = _setting(
         10.0,
-        _number(0.0, 60.0),
+        number(0.0, 60.0),
         "longest time that a flusher collects for Datastore while nobody reads or waits, seconds; unused if"
         " COUNTERSINK_FLUSH_INTERVAL is 0",
     )
-    cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a total, seconds")
+    cache_ttl: float = _setting(1.0, number(0.0, 60.0), "longest age of the cached part of a total, seconds")
     look: float = _setting(
         1.0,
-        _number(0.0, LONGEST_LOOK),
+        number(0.0, LONGEST_LOOK),
         "longest time that reads use what the store last said about the other processes, seconds; 0: always ask",
     )
-    shards: int = _setting(1, _whole(1, MOST_SHARDS), "number of shards of a new counter")
-    max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "maximum number of shards of a counter")
+    shards: int = _setting(1, whole(1, MOST_SHARDS), "number of shards of a new counter")
+    max_shards: int = _setting(100, whole(1, MOST_SHARDS), "maximum number of shards of a counter")
     shard_writes: float = _setting(
         1.0,
-        _number(0.01, 10_000.0),
+        number(0.01, 10_000.0),
         "writes per second that one shard in Datastore can take; a counter that needs more gets more shards",
     )
     compact_after: float = _setting(
         0.0,
-        _number(0.0, 36_500.0),
+        number(0.0, 36_500.0),
         "days without a write after which a counter in Datastore returns to its first number of shards; 0: never",
     )
     retention: int = _setting(
         604_800,
-        _whole(600, 2_678_400),
+        whole(600, 2_678_400),
         "longest time that the broker keeps a message, seconds; duplicates are recognized for at least a day longer",
     )
     lease: float = _setting(
         60.0,
-        _number(1.0, 600.0),
+        number(1.0, 600.0),
         "seconds after which another flusher takes over the messages of a flusher that does not respond",
     )
     max_pending_bytes: int = _setting(
         33_554_432,
-        _whole(1_024, 2**50),
+        whole(1_024, 2**50),
         "maximum size of the pending increments in a SQLite broker, bytes, where each string counts 24 more; "
         "beyond it, requests get 503; in memory, they take up to 8 times as much",
     )
     disk_reserve: int = _setting(
         67_108_864,
-        _whole(0, 2**40),
+        whole(0, 2**40),
         "bytes to keep free on the disk of a SQLite file, but at most a tenth of the disk; if less is free, "
         "or too little to apply the pending increments, requests get 507",
     )
     max_waiting: int = _setting(
         200_000,
-        _whole(1, 10_000_000),
+        whole(1, 10_000_000),
         "maximum number of increments that one ingest process holds before they are safe on disk, where 256 "
         "bytes of a body count as one; beyond it, requests get 503, and a client that holds too many of them "
         "gets 429",
     )
-    max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
-    body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds that a client may take to send a body")
+    max_body_bytes: int = _setting(8_388_608, whole(1_024, 2**30), "largest request body, bytes")
+    body_timeout: float = _setting(10.0, number(0.1, 600.0), "seconds that a client may take to send a body")
     head_timeout: float = _setting(
-        10.0, _number(0.1, 600.0), "seconds that a client may take to send the request line and the headers"
+        10.0, number(0.1, 600.0), "seconds that a client may take to send the request line and the headers"
     )
     max_connections: int = _setting(
         10_000,
-        _whole(1, 1_000_000),
+        whole(1, 1_000_000),
         "maximum number of open connections of one ingest process; fewer if its limit of open files is lower",
     )
     max_window_bytes: int = _setting(
-        16_777_216, _whole(1_024, 2**30), "maximum number of bytes that a flusher holds at once"
+        16_777_216, whole(1_024, 2**30), "maximum number of bytes that a flusher holds at once"
     )
     drain_timeout: float = _setting(
-        10.0, _number(0.0, 600.0), "seconds that ingest, and then the flusher, may take to finish after SIGTERM"
+        10.0, number(0.0, 600.0), "seconds that ingest, and then the flusher, may take to finish after SIGTERM"
     )
     max_counters: tuple[NameLimit, ...] = _setting(
         (),
@@ -171,22 +242,22 @@ class Settings:
         "none",
     )
     job_tasks: int = _setting(
-        4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
+        4, whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
     max_exports: int = _setting(
         1_000,
-        _whole(1, 1_000_000),
+        whole(1, 1_000_000),
         "maximum number of exports that are kept, at most a quarter for each owner of keys; beyond it, new "
         "ones get 429",
     )
     max_export_bytes: int = _setting(
         1_073_741_824,
-        _whole(1_024, 2**50),
+        whole(1_024, 2**50),
         "maximum size of all exports that a SQLite file keeps, bytes, at most a quarter for each owner of keys; "
         "beyond it, new ones get 429, and running ones fail",
     )
     keys_file: str = _setting(
-        "", _text, "file with the keys that requests need, and what each may do; countersink keys changes it", "none"
+        "", text, "file with the keys that requests need, and what each may do; countersink keys changes it", "none"
     )
     trusted_proxies: tuple[Network, ...] = _setting(
         (),
@@ -220,33 +291,31 @@ class Settings:
         "prefixes of counters whose totals everybody may see as a badge, without a key, such as stars:",
         "none",
     )
-    statsd_key: str = _setting(
-        "", _text, "key under which StatsD lines count; required if the service has keys", "none"
-    )
+    statsd_key: str = _setting("", text, "key under which StatsD lines count; required if the service has keys", "none")
     statsd_name: str = _setting(
         "{name}", template_text, "name of the counter of a StatsD line, made of {name} and {tag.TAG}"
     )
     ndb_writers: str = _setting(
         "no",
-        _choice("no", "yes"),
+        choice("no", "yes"),
         "yes: an ndb application writes to the same counters, so shards are never removed",
     )
     kind_config: str = _setting(
         "GeneralCounterShardConfig",
-        _text,
+        text,
         "Datastore kind of counter configurations; never change it",
     )
-    kind_shard: str = _setting("GeneralCounterShard", _text, "Datastore kind of shards; never change it")
+    kind_shard: str = _setting("GeneralCounterShard", text, "Datastore kind of shards; never change it")
     log_level: str = _setting(
         "WARNING",
-        _choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        choice("DEBUG", "INFO", "WARNING", "ERROR"),
         "lowest level that is logged: DEBUG, INFO, WARNING or ERROR",
     )
     log_format: str = _setting(
-        "text", _choice("text", "json"), "text: lines for people; json: lines for Cloud Logging and other programs"
+        "text", choice("text", "json"), "text: lines for people; json: lines for Cloud Logging and other programs"
     )
     log_requests: int = _setting(
-        0, _whole(0, 100_000), "maximum number of requests per second that one ingest process logs; 0: none"
+        0, whole(0, 100_000), "maximum number of requests per second that one ingest process logs; 0: none"
     )
 
     @classmethod

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shared.model.errors import InexactError
 from shared.ports.overlay import Overlay
-from shared.ports.readings import CounterNames
+from shared.ports.store import CounterNames
 
 
 class AllNames:

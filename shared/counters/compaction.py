@@ -4,16 +4,16 @@ from typing import Final, NamedTuple
 
 from shared.config.settings import Settings
 from shared.model import receipt_notes
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
-from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Tally
-from shared.ports.shards import ShardNumbers
-from shared.runtime.backoff import Backoff
+from shared.ports.store import ShardNumbers
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
+from shared.runtime.retry import Backoff
 
-PATIENCE: Final = 10.0
+RETRY_FOR: Final = 10.0
 """Seconds for retries while others write to the shards that are to be removed."""
 
 
@@ -55,7 +55,7 @@ class Compactor:
         Raises `CrowdedError` if so few shards can't hold the value.
         """
         self.check()
-        until = self._clock.monotonic() + PATIENCE
+        until = self._clock.monotonic() + RETRY_FOR
         backoff = Backoff(0.01, 0.5)
         while True:
             try:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
+from shared.model.buckets import Instant
 from shared.model.envelope import Envelope
-from shared.model.times import Instant
 
 
 class KeptByBroker:

@@ -6,10 +6,10 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from shared.counters.name_index import NameIndex, in_blocks
-from shared.model.entry_log import EntryLog
+from shared.model.buckets import BEGINNING, Instant, WallMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError
-from shared.model.times import BEGINNING, Instant, WallMillis
+from shared.model.exact_reads import EntryLog
 from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)

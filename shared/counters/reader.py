@@ -5,12 +5,12 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
-from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
-from shared.ports.readings import Snapshots
+from shared.ports.store import Snapshots
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 

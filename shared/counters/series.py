@@ -1,4 +1,4 @@
-"""Reads counts by time exactly: what is applied at one instant, and what is pending, by when it was made."""
+"""Reads counts by time exactly: what is applied at one instant, and what is pending; and writes them as JSON."""
 
 import asyncio
 import logging
@@ -6,25 +6,31 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+import orjson
+
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
 from shared.model.buckets import (
     AHEAD,
     LENGTHS,
+    Millis,
     Rules,
+    WallMillis,
+    WallSeconds,
     begin_of,
     dated,
     is_plausible,
     longest_under,
     retention_of,
     since_of,
+    written_at,
+    written_second,
 )
+from shared.model.envelope import Span
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
-from shared.model.spans import Span
-from shared.model.times import Millis, WallMillis, WallSeconds
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
-from shared.ports.readings import Periods, Snapshot
+from shared.ports.store import Periods, Snapshot
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -233,3 +239,23 @@ def _range(by: str, begin: WallMillis | None, end: WallMillis, oldest: WallMilli
 def _up(when: WallMillis, length: int) -> WallMillis:
     """When the first period begins that does not begin before."""
     return -(-when // length) * length
+
+
+# How a series is written as JSON: in an answer, and as a line of an export.
+
+
+def written(series: Series, *, total: bool = False) -> bytes:
+    """`total`: also the counter's total, as `value`. By hand: counts may be larger than the integers of orjson."""
+    counter, by, begin, end, _ = series.range
+    points = [b'{"from":"%b","count":%d}' % (written_second(when), count) for when, count in series.points.items()]
+    return b'{"name":%b,%b"by":"%b","from":"%b","to":"%b","points":[%b],"total":%d,"exact":%b,"as_of":"%b"}' % (
+        orjson.dumps(counter),
+        b'"value":%d,' % series.value if total else b"",
+        by.encode(),
+        written_second(begin),
+        written_second(end),
+        b",".join(points),
+        sum(series.points.values()),
+        b"true" if series.exact else b"false",
+        written_at(series.as_of).encode(),
+    )

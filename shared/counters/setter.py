@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
 from shared.model import receipt_notes
+from shared.model.buckets import NEVER, Instant, Millis, StoreMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -29,16 +30,15 @@ from shared.model.errors import (
 )
 from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
-from shared.model.times import NEVER, Instant, Millis, StoreMillis
 from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd
-from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
+from shared.ports.store import Commits
 from shared.runtime import metrics
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
+from shared.runtime.retry import Backoff
 
-PATIENCE: Final = 5.0
+RETRY_FOR: Final = 5.0
 """Seconds for retries while other sets are faster or the store fails. A set may wait in line for as long before."""
 LONGEST: Final = HOUR
 """Milliseconds of the store's time within which a set must be done. The receipt of an earlier request surely lives as
@@ -113,7 +113,7 @@ class Setter:
         return await self._set(counter, wish, receipt, existing=True)
 
     async def _set(self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool = False) -> Change | None:
-        until = self._clock.monotonic() + PATIENCE
+        until = self._clock.monotonic() + RETRY_FOR
         async with self._locks.setdefault(counter, asyncio.Lock()):
             if self._clock.monotonic() > until:
                 raise ShareError("too many requests set this counter, one after the other: retry later")
@@ -133,7 +133,7 @@ class Setter:
         """Retry until the receipt exists, from this request or an earlier one. Each try uses the same receipt, since a
         commit that seemed lost may still happen.
         """
-        until = self._clock.monotonic() + PATIENCE
+        until = self._clock.monotonic() + RETRY_FOR
         backoff = self._backoff()
         full: set[int] = set()
         doubtful = False

@@ -4,7 +4,8 @@ from typing import Final
 
 from shared.counters.compaction import Compactor
 from shared.counters.series import check_span
-from shared.model.buckets import Rules
+from shared.model.buckets import Millis, Rules, StoreMillis
+from shared.model.envelope import Span
 from shared.model.errors import InexactError
 from shared.model.jobs import (
     ADD,
@@ -20,12 +21,9 @@ from shared.model.jobs import (
     Task,
     lifetime_of_job,
 )
-from shared.model.spans import Span
-from shared.model.times import Millis, StoreMillis
 from shared.model.words import ANY_NAME
-from shared.ports.commits import StoreClock
-from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
+from shared.ports.store import Jobs, StoreClock, Tasks
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 

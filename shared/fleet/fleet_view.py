@@ -5,18 +5,18 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import TransientError
-from shared.model.fleet import LONGEST_LOOK, MARGIN, NONE, Fleet
-from shared.model.times import NEVER, StoreMillis
-from shared.ports.fleet import FleetBook, FleetLook, Left
+from shared.model.fleet import LONGEST_LOOK, LOOK_MARGIN, NONE, Fleet
+from shared.ports.store import FleetBook, FleetLook, Left
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import ended
+from shared.runtime.retry import ended
 
 _log = logging.getLogger(__name__)
 
-PATIENCE: Final = 2.0
+LOOK_WITHIN: Final = 2.0
 """Seconds for the store to answer a look."""
-CHANGE_PATIENCE: Final = 5.0
+CHANGE_WITHIN: Final = 5.0
 """Seconds for the store to take a change."""
 PAUSE: Final = 0.5
 """Seconds without a new look after one has failed. Readings are inexact meanwhile."""
@@ -71,7 +71,7 @@ class FleetView:
         """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within some seconds."""
         begun = self._clock.monotonic()
         try:
-            async with asyncio.timeout(CHANGE_PATIENCE):
+            async with asyncio.timeout(CHANGE_WITHIN):
                 look = await self._book.change(step, left)
         except TimeoutError as error:
             raise TransientError("the store does not answer in time") from error
@@ -81,7 +81,7 @@ class FleetView:
     async def left_by(self, member: str) -> Collection[str] | None:
         """Like `FleetBook.left_by`. Raises `TransientError` if the store does not answer within some seconds."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(LOOK_WITHIN):
                 return await self._book.left_by(member)
         except TimeoutError as error:
             raise TransientError("the store does not answer in time") from error
@@ -92,7 +92,7 @@ class FleetView:
         """
         if self.last is None or self.last.fleet.overlay.epoch <= 1:
             return 0.0
-        return max(0.0, self._named_at + LONGEST_LOOK + MARGIN - self._clock.monotonic())
+        return max(0.0, self._named_at + LONGEST_LOOK + LOOK_MARGIN - self._clock.monotonic())
 
     def now(self) -> StoreMillis:
         """A lower bound of the store's clock; `NEVER` before the store has answered."""
@@ -112,7 +112,7 @@ class FleetView:
 
     async def _fly(self, begun: float) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(LOOK_WITHIN):
                 look = await self._book.look()
         except (TransientError, TimeoutError) as error:
             said = "can't read from the store who is in the fleet; reads are not exact until that works: %s"

@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shared.fleet.fleet_view import PATIENCE, FleetView
+from shared.fleet.fleet_view import LOOK_WITHIN, FleetView
+from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet, PublisherRecord
-from shared.model.times import StoreMillis
-from shared.ports.commits import ReceiptBook
-from shared.ports.fleet import FleetLook
+from shared.ports.store import FleetLook, ReceiptBook
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class StoppedMembers:
         self._missing = {name: one for name, one in self._missing.items() if name in listed}
         for name, record in listed.items():
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(LOOK_WITHIN):
                     settled = await self._settled(name)
             except (TransientError, TimeoutError) as error:
                 _log.debug("can't find out whether all that %s left behind is settled: %s", name, error)

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import UNKNOWN, Membership
+from shared.fleet.membership import UNKNOWN, Membership
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import ended
+from shared.runtime.retry import ended
 
 _log = logging.getLogger(__name__)
 

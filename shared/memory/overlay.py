@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.counters.pending import Pending
-from shared.model.backlog import Backlog
-from shared.model.envelope import Envelope
-from shared.model.times import Instant
+from shared.model.buckets import Instant
+from shared.model.envelope import Backlog, Envelope
 from shared.model.words import View
 from shared.runtime.clock import Clock
 
@@ -19,7 +18,7 @@ MOST_ENTRIES: Final = 200_000
 """With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
 CROWDED: Final = 4
 """The overlay is crowded if it has more than 1/4 of `MOST_ENTRIES`."""
-PATIENCE: Final = 20.0
+SETTLE_WITHIN: Final = 20.0
 """Seconds for readers or flushers to settle an entry before `unsettled` names it."""
 SOON: Final = 3.0
 """The same time while the overlay is crowded: most flushers are not patient then."""
@@ -117,7 +116,7 @@ class ProcessOverlay:
             if number in self._there:
                 key, _, born, _ = self._there[number]
                 keys[key] = self._ids.pop(number, "")
-                heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
+                heapq.heappush(self._due, (now + max(now - born, SETTLE_WITHIN), number))
         return keys
 
     def backlog(self) -> Backlog:
@@ -138,7 +137,7 @@ class ProcessOverlay:
         if envelope.is_minted:
             self._ids[number] = envelope.id
         self._numbers.setdefault(envelope.key, set()).add(number)
-        heapq.heappush(self._due, (now + (SOON if self.crowded else PATIENCE), number))
+        heapq.heappush(self._due, (now + (SOON if self.crowded else SETTLE_WITHIN), number))
         self._drop_oldest()
         return number
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.model.jobs import Task
-from shared.ports.jobs import Lease
+from shared.ports.store import Lease
 from shared.runtime.clock import Clock
 
 

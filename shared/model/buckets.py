@@ -1,14 +1,43 @@
-"""Counts by time: which are kept, for how long, and to which of them an increment adds. Pure.
-
-A bucket is the count of one counter in one minute, hour or day of UTC. It is kept in shards, as totals are.
+"""Counts by time: which are kept, and to which an increment adds; the kinds of times and how instants are written.
+Pure.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple, NewType, TypeAlias
 
 import orjson
 
-from shared.model.times import Millis, StoreMillis, WallMillis
+# The kinds of times, each with its unit and its clock, so that mypy refuses one where another is expected. Pure.
+
+
+Instant = NewType("Instant", int)
+"""A place in the order of a store's commits: larger is later. Stores count commits, microseconds or versions, so it can
+be compared only with instants of the same store. Snapshots, bases and floors have one.
+"""
+StoreMillis = NewType("StoreMillis", int)
+"""Milliseconds by the store's clock. It alone decides what has expired or is too old. In a SQLite file they begin with
+the file, elsewhere in 1970.
+"""
+BrokerMillis = NewType("BrokerMillis", int)
+"""Milliseconds since 1970 by the broker's clock, which says when a message was published."""
+WallMillis: TypeAlias = int
+"""Milliseconds since 1970 by the clock of a process, for people. Nothing is decided by it, so any integer may be one.
+"""
+Millis = NewType("Millis", int)
+"""A duration in milliseconds, such as a lifetime. Settings are in seconds."""
+WallSeconds = NewType("WallSeconds", float)
+"""Seconds since 1970 by a wall clock, which somebody may set."""
+Monotonic = NewType("Monotonic", float)
+"""Seconds since some moment by `Clock.monotonic` of this process, which never goes back."""
+
+BEGINNING: Final = Instant(0)
+"""Before every commit."""
+NEVER: Final = StoreMillis(0)
+"""Stands for no time, as in a receipt that never expires."""
+
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
@@ -234,3 +263,51 @@ def since_of(followed: Iterable[Followed], rules: Rules, counter: str, by: str) 
 
 def _length(rule: Rule) -> int:
     return len(rule.prefix)
+
+
+# How instants are written for people and for other programs: RFC 3339, in UTC, with milliseconds. Pure.
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6}(\d*))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI: Final = timedelta(milliseconds=1)
+_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLI
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLI
+
+
+def written(when: datetime) -> str:
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@lru_cache
+def written_at(seconds: float) -> str:
+    """`seconds`: since 1970. Many counters of a list are of one instant."""
+    return written(datetime.fromtimestamp(seconds, UTC))
+
+
+def datetime_of(when: WallMillis) -> datetime:
+    """Exact for each instant that `millis_of` returns."""
+    return _EPOCH + when * _MILLI
+
+
+def written_millis(when: WallMillis) -> str:
+    return written(datetime_of(when))
+
+
+def written_second(when: WallMillis) -> bytes:
+    """A whole second, without a fraction."""
+    return datetime_of(when).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+
+
+def millis_of(text: str) -> WallMillis:
+    """Milliseconds since 1970, rounded up, at least the first of the year 1, and at most the last of 9999. Raises
+    `ValueError` if the text is no instant of RFC 3339.
+    """
+    try:
+        if not (found := _INSTANT.fullmatch(text)):
+            raise ValueError
+        finer = timedelta(microseconds=1 if (found[1] or "").strip("0") else 0)  # Python drops it
+        when = -((_EPOCH - datetime.fromisoformat(text.upper()) - finer) // _MILLI)
+    except (ValueError, OverflowError):
+        raise ValueError("must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z") from None
+    return min(max(when, _FIRST), _LAST)

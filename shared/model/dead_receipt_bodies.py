@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from shared.model import receipt_notes
+from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.envelope import Envelope
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
 
 MOST_REASON: Final = 500

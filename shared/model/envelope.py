@@ -1,12 +1,15 @@
-"""The envelope, and how a message that is too large for one commit is divided into several. Pure."""
+"""The envelope, how one that is too large is divided, and the spans that exports ask for. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple, TypeVar
 
+import orjson
+
+from shared.model.buckets import WallMillis, written_millis
 from shared.model.receipts import key_of_envelope, key_of_part, key_of_second_use
-from shared.model.times import WallMillis
 from shared.model.words import MAX_SUM, Entry, Increment
 
 PART_ENTRIES: Final = 1_000
@@ -138,3 +141,66 @@ def _divide_keyed(keyed: tuple[Increment, ...]) -> Iterator[tuple[Increment, ...
             begin, weight = index, abs(item.delta)
     if keyed:
         yield keyed[begin:]
+
+
+# Divides items, in order, into as few batches as their sizes allow. Pure.
+
+
+T = TypeVar("T")
+
+
+def batches(
+    items: Iterable[T], size_of: Callable[[T], int], most: int, most_items: float = inf
+) -> Iterator[tuple[list[T], int]]:
+    """Each batch, and its size, which is at most `most`, unless its only item is larger."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if batch and (len(batch) == most_items or total + size > most):
+            yield batch, total
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch, total
+
+
+# A span: which counts by time an export is asked for, and how it is stored and shown. Pure.
+
+
+class Span(NamedTuple):
+    """Periods of this length that begin in the range, which may be open."""
+
+    by: str
+    begin: WallMillis | None = None
+    end: WallMillis | None = None
+
+
+def said(span: Span | None) -> dict[str, str | None]:
+    """The fields in JSON: none if there is no span."""
+    if span is None:
+        return {}
+    begin, end = [None if when is None else written_millis(when) for when in span[1:]]
+    return {"by": span.by, "from": begin, "to": end}
+
+
+def text_of(span: Span | None) -> str:
+    """As a store keeps it."""
+    return "" if span is None else orjson.dumps([*span]).decode()
+
+
+def span_of(text: str) -> Span | None:
+    """Read what `text_of` wrote."""
+    return Span(*orjson.loads(text)) if text else None
+
+
+# What waits to be applied, and for how long.
+
+
+class Backlog(NamedTuple):
+    """What was accepted and is not known to be applied."""
+
+    increments: int = 0
+    oldest: float = 0.0
+    """Seconds for which the oldest of it has been waiting."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from shared.model.times import StoreMillis
+from shared.model.buckets import StoreMillis
 
 
 class CountersinkError(Exception):

@@ -1,6 +1,5 @@
-"""The words of jobs: a job visits every counter under a prefix, divided into tasks. Pure.
-
-A task is a range of names. No two tasks of a job begin at the same name, so the beginning identifies a task.
+"""The words of jobs, each divided into tasks; and how owners of keys share them: how many run, how many exports
+are kept. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,13 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.model import spans
-from shared.model.errors import NewerError, UnreadableError
-from shared.model.instants import written_at
+from shared.model import envelope
+from shared.model.buckets import NEVER, Millis, StoreMillis, WallMillis, written_at
+from shared.model.envelope import Span
+from shared.model.errors import NewerError, ShareError, UnreadableError
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
-from shared.model.spans import Span
-from shared.model.times import NEVER, Millis, StoreMillis, WallMillis
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 ADD: Final = "add"
@@ -79,7 +77,7 @@ class Job(NamedTuple):
     def taken(self) -> str:
         """The message if another job was asked for under this id."""
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
-        by = "".join(f", {name} {its}" for name, its in spans.said(self.span).items() if its is not None)
+        by = "".join(f", {name} {its}" for name, its in envelope.said(self.span).items() if its is not None)
         return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}{by}"
 
     def receipt_of(self, counter: str) -> str:
@@ -237,7 +235,7 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
         answer[NUMBERS[job.kind]] = job.number
     return (
         answer
-        | spans.said(job.span)
+        | envelope.said(job.span)
         | {
             "state": standing.state,
             "visited": progress.visited,
@@ -254,3 +252,62 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
             "sees_pending": sees_pending,
         }
     )
+
+
+# How owners of keys share jobs: how many may run, and how many exports are kept. Pure.
+
+
+MOST_RUNNING: Final = 10
+"""Jobs of one owner that may run at once."""
+PARTS: Final = 4
+"""An owner may have one of so many parts of the room for exports."""
+RETRY: Final = 10.0
+"""Seconds until it is worth to look again whether a job has ended."""
+_HOUR: Final = 3_600
+
+
+def owner_of(job: str) -> str:
+    """The owner in a stored id of a job; empty if it has none. Neither an owner nor an id has a slash."""
+    return job.rpartition("/")[0]
+
+
+def sharers_of(job: str) -> Sequence[str]:
+    """Whose room the job takes: everybody's, as an empty string, and its owner's."""
+    owner = owner_of(job)
+    return ("", owner) if owner else ("",)
+
+
+def bounds_of(owner: str) -> tuple[str, str]:
+    """The stored ids of an owner's jobs, or of all jobs: from the first string on, and before the second one."""
+    return (f"{owner}/", f"{owner}0") if owner else ("", "~")
+
+
+def share_of(owner: str, most: int) -> int:
+    """How much of a room of `most` an owner may have."""
+    return max(most // PARTS, 1) if owner else most
+
+
+def check_running(owner: str, running: int) -> None:
+    """Raise `ShareError` if an owner with so many running jobs may not start another one."""
+    if owner and running >= MOST_RUNNING:
+        raise ShareError(
+            f"{running} jobs of the owner {owner!r} are running, and {MOST_RUNNING} may run at once: wait until one has"
+            " ended, or stop one (DELETE /v1/jobs/{id})",
+            RETRY,
+        )
+
+
+def check_exports(owner: str, setting: str, most: int, kept: int, *, left: float, unit: str = "exports") -> None:
+    """Raise `ShareError` if there is no room for another export. The setting allows `most`, and `kept` are kept of the
+    owner, or of all. The first of these expires in `left` seconds.
+    """
+    share = share_of(owner, most)
+    if kept >= share:
+        allows = f"COUNTERSINK_{setting} allows {most} {unit}"
+        if owner:
+            allows += f", the owner {owner!r} may have {share} of them"
+        raise ShareError(
+            f"{allows}, and {kept} are kept: delete exports that you have read (DELETE /v1/jobs/{{id}}), or"
+            f" wait until the oldest one expires, in {left / _HOUR:.1f} hours",
+            max(left, 1.0),
+        )

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from shared.model.buckets import ByTime
-from shared.model.import_source import Mark
+from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.imports import Mark
 from shared.model.receipts import key_of_increment
-from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallMillis, WallSeconds
 
 MAX_NAME_BYTES: Final = 400
 ANY_NAME: Final = "-"

@@ -1,32 +1,73 @@
-"""Keeps a publisher's promise: what it answers is in the fleet's overlay, or the store says that it may not be.
-
-While its record says `joined`, an answer waits for Redis. Otherwise the record says `owes`, and no reading is exact.
-The copy keeps what it answers. It joins again when all of that is in the overlay. It uses no lease and no wall clock.
+"""Keeps a publisher's promise to the fleet, decides when it names another overlay, and removes members that are
+gone.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import JOINED, OWES, STOPPED, UNKNOWN, Membership
+from shared.fleet.membership import JOINED, OWES, STOPPED, UNKNOWN, Membership
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.fleet import Fleet, NamedOverlay
-from shared.model.times import Instant, StoreMillis
-from shared.ports.fleet import FleetLook, Rows
-from shared.redis import entry_scripts
-from shared.redis.entries import PublishTry, in_steps
+from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
+from shared.ports.store import FleetLook, Rows
+from shared.redis import scripts
 from shared.redis.links import AwayError
-from shared.redis.member_scripts import FENCE
-from shared.redis.overlay_naming import Naming
-from shared.redis.own_entries import Copy
-from shared.redis.server import Server
-from shared.redis.server_checks import UNSAID, flaw_of_policy
+from shared.redis.own_entries import Copy, PublishTry, in_steps
+from shared.redis.scripts import FENCE
+from shared.redis.server import UNSAID, Server, flaw_of_policy
 from shared.runtime.clock import Clock
+
+# Decides when a process names another overlay. Naming is always safe; the rules only avoid disputes (rule 9). Pure.
+
+
+FIRST: Final = 5.0
+"""Seconds between two namings by one process, if another process names in between. They double each time, since the two
+sides of a split would go on for ever.
+"""
+LONGEST_WAIT: Final = 300.0
+CALM: Final = 10
+"""A naming after this many pauses or more sets the pause back to `FIRST`."""
+ELSEWHERE: Final = 60.0
+"""Seconds for which members of an overlay at another address are left alone. They double with the pause."""
+
+
+class Naming:
+    """When to name the server that this process reaches. Use it while the named overlay does not answer."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._pause = FIRST
+        self._at = float("-inf")
+        self._own = ""
+        """The nonce that this process named last."""
+        self._since: tuple[NamedOverlay, float] | None = None
+        """The named overlay that this process does not reach, and when it first found that."""
+
+    def due(self, fleet: Fleet, server: str, now: float) -> bool:
+        """Whether to name the server with the identity `server` now. `now` is monotonic."""
+        overlay = fleet.overlay
+        if self._since is None or self._since[0] != overlay:
+            self._since = overlay, now
+        if overlay.nonce == self._own or overlay.identity == server:
+            return True  # the server was restarted or emptied, so no other process claims another one
+        if now - self._at < self._pause:
+            return False
+        if overlay.place == self._place:
+            return True
+        alone = not any(fleet.joined(record) and not record.stopped for record in fleet.members.values())
+        return alone or now - self._since[1] >= ELSEWHERE * self._pause / FIRST
+
+    def named(self, nonce: str, now: float) -> None:
+        """Note that this process has tried to name an overlay with this nonce."""
+        self._pause = min(2 * self._pause, LONGEST_WAIT) if now - self._at < CALM * self._pause else FIRST
+        self._at, self._own = now, nonce
+
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +239,7 @@ class Member:
         """Write the tries. Returns whether this process was fenced, which ends if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
         flat = chain.from_iterable(publish_try.arguments() for publish_try in some)
-        reply = await self._server.ask(entry_scripts.WRITE, overlay, *head, *flat, looking=again)
+        reply = await self._server.ask(scripts.WRITE, overlay, *head, *flat, looking=again)
         if reply[0] != b"ok":
             if self.overlay == overlay:
                 self.lose()
@@ -275,7 +316,7 @@ class Member:
             if not due:
                 return
             flat = chain.from_iterable(publish_try.place() for publish_try in due)
-            reply = await self._server.ask(entry_scripts.GONE, overlay, *flat)
+            reply = await self._server.ask(scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or not self.joined():
                 return
             self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
@@ -294,3 +335,72 @@ class Member:
                     pending.clear()
         if self.membership.found is None:  # else rows of its spool file are in no list
             await self.membership.leave(pending, patience)
+
+
+# Removes the records of members that seem to be gone. Several processes may do each step at once.
+
+
+SILENT: Final = 10.0
+"""Seconds without a sign of life in Redis after which a member that has joined is fenced."""
+STRUCK_AFTER: Final = 30.0
+"""Seconds for which a record owes before its member is taken for dead. They double each time that it came back."""
+LONGEST_SILENCE: Final = 3_600.0
+
+
+class GoneMembers:
+    """Works for one live member. That another is silent is only a hint, so each step is safe if the other lives."""
+
+    def __init__(self, server: Server, looks: FleetView, clock: Clock, member: str, silent: float = SILENT) -> None:
+        self._server = server
+        self._looks = looks
+        self._clock = clock
+        self._member = member
+        self._silent = silent
+        self._since: dict[str, tuple[object, float]] = {}
+        """The last sign of each member, and when it was first seen."""
+
+    async def tidy(self, look: FleetLook, seen: Mapping[str, str]) -> None:
+        """Fence or strike members that seem to be gone. `seen`: when Redis last heard each member of the epoch."""
+        fleet = look.fleet
+        others = {name: record for name, record in fleet.members.items() if name != self._member}
+        self._since = {name: one for name, one in self._since.items() if name in others}
+        for name, record in others.items():
+            still = self._still(name, (record, seen.get(name)))
+            if fleet.joined(record):
+                if still >= self._silent:
+                    await self._fence(fleet, name, record)
+            elif not record.gone() and still >= min(STRUCK_AFTER * 2**record.strikes, LONGEST_SILENCE):
+                await self._strike(name, record)
+
+    def _still(self, name: str, sight: object) -> float:
+        """For how many seconds the member has looked like this."""
+        now = self._clock.monotonic()
+        if name not in self._since or self._since[name][0] != sight:
+            self._since[name] = sight, now
+        return now - self._since[name][1]
+
+    async def _fence(self, fleet: Fleet, name: str, record: PublisherRecord) -> None:
+        """Fence it. Without an entry in the overlay, all that it answered is applied: its record goes (rule 11)."""
+        reply: Any = await self._server.ask(FENCE, fleet.overlay, name)
+        if reply[0] != b"ok" or reply[1]:
+            return
+
+        def step(now: Fleet, _: StoreMillis) -> Fleet | None:
+            same = now.overlay == fleet.overlay and now.members.get(name) == record
+            return now.without(name) if same else None
+
+        if name not in (await self._looks.change(step)).fleet.members:
+            _log.info("a process is gone, and everything that it accepted is applied: %s", name)
+
+    async def _strike(self, name: str, record: PublisherRecord) -> None:
+        def step(now: Fleet, time: StoreMillis) -> Fleet | None:
+            return now.strikes(name, time) if now.members.get(name) == record else None
+
+        after = (await self._looks.change(step)).fleet.members.get(name)
+        if after is None or after.strikes == record.strikes:
+            return
+        _log.warning(
+            "process %s may be gone, and may have accepted something that no overlay holds: reads are not exact until"
+            " it is back, or flushers have seen that nothing of it is left",
+            name,
+        )

@@ -1,43 +1,85 @@
-"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not.
-
-The store says which overlay the fleet uses, and whether all that was accepted is in it (`shared.fleet`, ADR 18).
-"""
+"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not."""
 
 import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from shared.counters.pending import UNSEEN
-from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
-from shared.fleet.publisher_record import Membership
+from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
+from shared.fleet.membership import Membership
 from shared.fleet.stopped_members import StoppedMembers
-from shared.model.backlog import Backlog
-from shared.model.envelope import Envelope
+from shared.model.buckets import NEVER, Instant
+from shared.model.envelope import Backlog, Envelope
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
-from shared.model.promises import Ages
-from shared.model.times import NEVER, Instant
+from shared.model.receipts import Ages, Promise, ages
 from shared.model.words import ANY_NAME, View
-from shared.ports.commits import Commits
-from shared.redis import entry_scripts
-from shared.redis.ages import KnownPromises
-from shared.redis.entries import PublishTry
-from shared.redis.entry_names import names_in
-from shared.redis.gone_members import SILENT, GoneMembers
+from shared.ports.store import Commits
+from shared.redis import scripts
 from shared.redis.links import TIMEOUT, AwayError, Links
-from shared.redis.member import APART_AFTER, Member
-from shared.redis.member_scripts import HEARD
-from shared.redis.own_entries import MOST_ENTRIES, Copy
+from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member
+from shared.redis.own_entries import MOST_ENTRIES, Copy, PublishTry
+from shared.redis.scripts import HEARD
 from shared.redis.server import Server
-from shared.redis.views import Context, ViewQuestion, Views, both
+from shared.redis.views import Context, ViewQuestion, Views, both, names_in
 from shared.runtime.clock import Clock
-from shared.runtime.supervise import ended
+from shared.runtime.retry import ended
+
+# Tells how old an overlay entry may be, from what this process knows about the promises of flushers.
+
 
 _log = logging.getLogger(__name__)
+
+BELIEVED: Final = 600.0
+"""Seconds after which the store is asked again."""
+AGAIN: Final = 5.0
+"""Seconds between two tries while the store does not answer."""
+ANSWER_WITHIN: Final = 2.0
+"""Seconds for the store to answer."""
+KNOWN: Final = 3_600.0
+"""Seconds for which promises are known after they were read."""
+
+Ask = Callable[[], Awaitable[Collection[Promise]]]
+
+
+class KnownPromises:
+    """The promises, up to an hour old. `shared.model.receipts.ages` allows for that."""
+
+    def __init__(self, ask: Ask, looks: FleetView, clock: Clock) -> None:
+        """`ask` is `Store.promises`. `looks` tell the store's time."""
+        self._ask = ask
+        self._looks = looks
+        self._clock = clock
+        self._promises: Collection[Promise] = ()
+        self._read = self._due = float("-inf")
+        self._up = True
+
+    async def refresh(self) -> None:
+        """Ask the store, if it is time to. If it does not answer, it returns after some seconds and raises nothing."""
+        begun = self._clock.monotonic()
+        if begun < self._due:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                self._promises = await self._ask()
+        except (TransientError, TimeoutError) as error:
+            said = "can't read from the store how long receipts live; after an hour of that, reads are not exact: %s"
+            _log.log(logging.WARNING if self._up else logging.DEBUG, said, str(error) or "no answer in time")
+            self._up, self._due = False, begun + AGAIN
+        else:
+            self._up, self._read, self._due = True, begun, begun + BELIEVED
+
+    def ages(self) -> Ages | None:
+        """The ages as of now. None if the promises are unknown: then nothing may be forgotten, and nothing is exact."""
+        now = self._looks.now()
+        if not now or self._clock.monotonic() - self._read > KNOWN:
+            return None
+        return ages(self._promises, now)
+
 
 EVERY: Final = 1.0
 """Seconds between two steps of a member."""
@@ -110,7 +152,7 @@ class RedisOverlay:
             await self._step()
         self._task = asyncio.create_task(self._run(), name="overlay in Redis")
 
-    async def close(self, patience: float = CHANGE_PATIENCE) -> None:
+    async def close(self, patience: float = CHANGE_WITHIN) -> None:
         """Stop. Call it after the last `entered` block has ended. For `patience` seconds, a member tries to say in the
         store what it leaves behind.
         """
@@ -169,14 +211,14 @@ class RedisOverlay:
         while True:
             question = self._views.question(names, overlay.nonce)
             ages = self._known.ages()
-            reply = await self._server.ask(entry_scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
+            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
             if reply[0] == b"ok":
-                few = ages is not None and len(reply[2]) < entry_scripts.MOST_UNSURE
+                few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
                 return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
                 raise AwayError("Redis is not the overlay of the fleet")
-            await self._server.ask(entry_scripts.FORGET, overlay, (ages or NO_AGE_LIMIT).over)
+            await self._server.ask(scripts.FORGET, overlay, (ages or NO_AGE_LIMIT).over)
 
     def _named(self) -> NamedOverlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
@@ -201,7 +243,7 @@ class RedisOverlay:
         overlay = self._named()
         if self._server.up and asked and overlay.epoch:
             with contextlib.suppress(AwayError):
-                reply = await self._server.ask(entry_scripts.HOLDS, overlay, *asked)
+                reply = await self._server.ask(scripts.HOLDS, overlay, *asked)
                 if reply[0] == b"ok":
                     held = {key for key, there in zip(asked, reply[1], strict=True) if there}
                     return held if self._member is None or self._member.joined() else held | here
@@ -238,7 +280,7 @@ class RedisOverlay:
         while self._withdrawn and (overlay := self._named()).epoch:
             some, self._withdrawn = self._withdrawn[:100], self._withdrawn[100:]
             try:
-                await self._server.ask(entry_scripts.WITHDRAW, overlay, *(part for pair in some for part in pair))
+                await self._server.ask(scripts.WITHDRAW, overlay, *(part for pair in some for part in pair))
             except BaseException:
                 self._withdrawn = some + self._withdrawn
                 raise
@@ -258,7 +300,7 @@ class RedisOverlay:
         if epoch and overlay.nonce != epoch:
             raise AwayError("the fleet has named another overlay meanwhile")
         while keys and overlay.epoch:
-            reply = await self._server.ask(entry_scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
+            reply = await self._server.ask(scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
             if reply[0] != b"ok":
                 return False
             del keys[: reply[1]]
@@ -272,7 +314,7 @@ class RedisOverlay:
                 raise InexactError("the fleet has just named another overlay: try again")
             if overlay.epoch:
                 own = self._copy.mark(receipt, counters, self._clock.monotonic(), self._looks.now())
-                reply = await self._server.ask(entry_scripts.WRITE, overlay, NOBODY, 0, 0, *own.arguments())
+                reply = await self._server.ask(scripts.WRITE, overlay, NOBODY, 0, 0, *own.arguments())
                 if reply[0] != b"ok":
                     raise AwayError("Redis is not the overlay of the fleet")
         except TransientError as error:
@@ -286,7 +328,7 @@ class RedisOverlay:
         overlay, names = await self._ripe(0), [*counters]
         for begin in range(0, len(names) if overlay.epoch else 0, KEYS_AT_ONCE):
             some = names[begin : begin + KEYS_AT_ONCE]
-            if (await self._server.ask(entry_scripts.RAISE, overlay, time, receipt, *some))[0] != b"ok":
+            if (await self._server.ask(scripts.RAISE, overlay, time, receipt, *some))[0] != b"ok":
                 raise AwayError("Redis is not the overlay of the fleet")
 
     async def _ripe(self, age: float) -> NamedOverlay:
@@ -303,7 +345,7 @@ class RedisOverlay:
         overlay = self._named()
         if self._server.up and overlay.epoch:
             with contextlib.suppress(AwayError):
-                reply = await self._server.ask(entry_scripts.UNSETTLED, overlay, limit)
+                reply = await self._server.ask(scripts.UNSETTLED, overlay, limit)
                 if reply[0] == b"ok":
                     return {key.decode(): "" for key in reply[1]}
         return {one.envelope.key: "" for one in self._copy.due(self._clock.monotonic(), limit)}
@@ -351,7 +393,7 @@ class RedisOverlay:
             return
         await self._flush_withdrawn()
         await member.remove_settled()
-        await self._server.ask(entry_scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
+        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
         reply = await self._server.ask(HEARD, overlay, member.membership.id)
         if reply[0] == b"ok":
             self._server.found()

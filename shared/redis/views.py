@@ -1,15 +1,20 @@
-"""A cache of views that Redis has answered. A view that has not changed is neither sent nor parsed again."""
+"""A cache of views that Redis has answered, and the names of counters that have an entry there."""
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
+from shared.model.fleet import NamedOverlay
 from shared.model.words import View
-from shared.redis.entries import read
+from shared.redis.links import AwayError, Script
+from shared.redis.own_entries import read
+from shared.redis.scripts import BEGIN
+from shared.redis.server import Server
 
-MOST: Final = 20_000
+MOST_KNOWN: Final = 20_000
 _VERSIONS: Final = count(-1, -1)
 """Below zero, so that none equals a version of the local copy's views. Shared by all overlays in this process."""
 
@@ -73,7 +78,7 @@ class Views:
         self._empty: tuple[Context, View] | None = None
 
     def question(self, counters: Sequence[str], epoch: str) -> ViewQuestion:
-        if len(self._seen) > MOST or epoch != self._epoch:
+        if len(self._seen) > MOST_KNOWN or epoch != self._epoch:
             self._seen.clear()
             self._epoch = epoch
         seen = self._seen
@@ -105,3 +110,31 @@ class Views:
         if of.epoch == self._epoch:
             self._seen[name] = _Seen(version, floor, of, view)
         return view
+
+
+# Lists the counters that have an entry in Redis.
+
+
+NAMES: Final = Script(
+    BEGIN
+    + """
+return {'ok', redis.call('ZRANGEBYLEX', P .. 'names', ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[4])}
+"""
+)
+"""Arguments: identity, the first and the last name as ZRANGEBYLEX has them, how many names or -1 for all."""
+
+
+async def names_in(
+    server: Server, overlay: NamedOverlay, prefix: str, after: str, limit: int | None
+) -> Sequence[str] | None:
+    """What Redis answers; None if it does not."""
+    if not server.up or not overlay.epoch:
+        return None
+    first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
+    if after and after >= prefix:
+        first = b"(" + after.encode()
+    with contextlib.suppress(AwayError):
+        reply = await server.ask(NAMES, overlay, first, last, -1 if limit is None else limit)
+        if reply[0] == b"ok":
+            return [name.decode() for name in reply[1]]
+    return None

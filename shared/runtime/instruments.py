@@ -1,16 +1,110 @@
-"""Counters, gauges and histograms, from which all metrics are made."""
+"""Counters, gauges and histograms, from which all metrics are made, the memory of their numbers, and how they are
+shown.
+"""
 
+import json
+import mmap
+import os
+import sys
+import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, isnan, nan
 from threading import Lock
 from time import time
-from typing import ClassVar, Final, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 from prometheus_client import Metric
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from shared.runtime.number_cells import GAUGE, NumberCells, SeriesKey
+# Memory for the numbers of metrics. Processes may share it, so counts outlive the process that made them.
+
+
+CELLS: Final = 16_384
+_KEYS: Final = 524_288
+"""Bytes of the table."""
+GAUGE: Final = "gauge"
+SIZE: Final = 8 * CELLS + _KEYS
+_USED, _WRITTEN, _FIRST = range(3)
+"""The first cells: how many are used, and the bytes of the table."""
+
+
+class SeriesKey(NamedTuple):
+    """What a series is called."""
+
+    kind: str
+    name: str
+    labels: tuple[str, ...] = ()
+    width: int = 1
+    """Cells that it has."""
+
+
+class NumberCells:
+    """Numbers in a block of memory."""
+
+    def __init__(self, memory: "bytearray | mmap.mmap") -> None:
+        view = memoryview(memory)
+        self.cells: memoryview[float] = view[: 8 * CELLS].cast("d")
+        self._table = view[8 * CELLS :]
+        self._read = 0
+        self._places: dict[SeriesKey, int] = {}
+        if not view.readonly and not self.cells[_USED]:
+            self.cells[_USED] = _FIRST
+
+    def place(self, key: SeriesKey) -> int:
+        """The first cell of this series, which is entered if it is new."""
+        found = self.series().get(key)
+        if found is not None:
+            return found
+        start = int(self.cells[_USED])
+        line = json.dumps([*key, start]).encode() + b"\n"
+        end = self._read + len(line)
+        if start + key.width > CELLS or end > _KEYS:
+            raise MemoryError("there are more series of metrics than their memory has room for")
+        self._table[self._read : end] = line
+        self.cells[_USED] = start + key.width
+        self.cells[_WRITTEN] = end  # last: readers look here for what is complete
+        return self.series()[key]
+
+    def series(self) -> dict[SeriesKey, int]:
+        """The series that there are, and where each begins."""
+        end = int(self.cells[_WRITTEN])
+        if end > self._read:
+            for line in bytes(self._table[self._read : end]).splitlines():
+                kind, name, labels, width, start = json.loads(line)
+                self._places[SeriesKey(kind, name, tuple(labels), width)] = start
+            self._read = end
+        return self._places
+
+    def drop_gauges(self) -> None:
+        """Forget the gauges of a process that has ended. Its counts stay."""
+        for key, start in self.series().items():
+            if key.kind == GAUGE:
+                self.cells[start] = nan
+
+
+def private() -> NumberCells:
+    """Cells that only this process has."""
+    return NumberCells(bytearray(SIZE))
+
+
+def make_shared() -> int:
+    """The descriptor of new shared memory, empty and without a name. It is gone when no process has it open."""
+    if sys.platform == "linux":  # it needs no folder that can be written to
+        number = os.memfd_create("countersink metrics")
+    else:
+        with tempfile.TemporaryFile() as file:
+            number = os.dup(file.fileno())
+    os.ftruncate(number, SIZE)
+    return number
+
+
+def shared(number: int, *, writes: bool) -> NumberCells:
+    """The cells in shared memory, by its descriptor."""
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writes else 0)
+    return NumberCells(mmap.mmap(number, SIZE, prot=access))
+
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _NAMES: Final = tuple(map(floatToGoString, (*BUCKETS, inf)))
@@ -191,3 +285,67 @@ class Histogram(Instrument):
             to.add_sample(f"{self.name}_bucket", labels | {"le": bound}, sum_)
         to.add_sample(f"{self.name}_count", labels, sum_)
         to.add_sample(f"{self.name}_sum", labels, total)
+
+
+# Shows the metrics of this process, or, in a worker, those of all workers.
+
+
+WORKER: Final = "worker"
+"""The label that says which worker counted."""
+
+
+class MetricsBoard(Collector):
+    """All metrics. Each knows the cells that it is counted in."""
+
+    def __init__(self) -> None:
+        self.own = private()
+        self.instruments: list[Instrument] = []
+        self.reads: list[Callable[[], None]] = []
+        """What sets several metrics at once, whenever they are shown."""
+        self._shown = [_Shown({}, self.own)]
+
+    def join(self, worker: int, descriptors: Sequence[int]) -> None:
+        """Be this worker: count in its memory, and show what is in the memory of each. The descriptors are those of
+        `number_cells.make_shared`.
+        """
+        every = [shared(one, writes=place == worker) for place, one in enumerate(descriptors)]
+        self.own = every[worker]
+        self.own.drop_gauges()
+        for instrument in self.instruments:
+            instrument.move(self.own)
+        self._shown = [_Shown({WORKER: str(place)}, cells) for place, cells in enumerate(every)]
+
+    def refresh(self) -> None:
+        """Read the metrics that are functions. A worker does it once a second, since others show what it read."""
+        for read in self.reads:
+            read()
+        for instrument in self.instruments:
+            for one in instrument.series():
+                one.refresh()
+
+    def collect(self) -> Iterator[Metric]:
+        self.refresh()
+        found = [(shown, shown.by_name()) for shown in self._shown]
+        for instrument in self.instruments:
+            metric = Metric(instrument.name, instrument.help, instrument.kind)
+            for shown, by_name in found:
+                for values, numbers in by_name.get((instrument.kind, instrument.name, instrument.width), ()):
+                    its = dict(zip(instrument.labelnames, values, strict=False))
+                    instrument.add_sample(metric, its | shown.labels, numbers)
+            instrument.add_common(metric)
+            yield metric
+
+
+class _Shown(NamedTuple):
+    """Cells that are shown, with these labels."""
+
+    labels: dict[str, str]
+    cells: NumberCells
+
+    def by_name(self) -> dict[tuple[str, str, int], list[tuple[tuple[str, ...], list[float]]]]:
+        """The label values and the numbers of the series, by what they are series of."""
+        found: dict[tuple[str, str, int], list[tuple[tuple[str, ...], list[float]]]] = {}
+        for key, start in self.cells.series().items():
+            numbers = [*self.cells.cells[start : start + key.width]]
+            found.setdefault((key.kind, key.name, key.width), []).append((key.labels, numbers))
+        return found

@@ -5,8 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from shared.runtime.instruments import Counter, Gauge, Histogram
-from shared.runtime.metrics_board import MetricsBoard
+from shared.runtime.instruments import Counter, Gauge, Histogram, MetricsBoard
 
 REGISTRY: Final = CollectorRegistry()
 BOARD: Final = MetricsBoard()

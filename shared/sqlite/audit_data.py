@@ -9,11 +9,10 @@ from operator import itemgetter
 from typing import Any, Final
 
 from shared.model import receipt_notes
-from shared.model.backlog import Backlog
-from shared.model.buckets import LENGTHS, Followed, TimeBucket
-from shared.model.times import StoreMillis
+from shared.model.buckets import LENGTHS, Followed, StoreMillis, TimeBucket
+from shared.model.envelope import Backlog
 from shared.model.words import Receipt
-from shared.ports.audit_data import Balance, BucketShard, Config, Shard, StoredReceipt
+from shared.ports.store import Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets, ids
 from shared.sqlite.database import Database

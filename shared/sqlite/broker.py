@@ -1,6 +1,9 @@
-"""The broker in a SQLite file: a table of messages, with leases and redelivery like those of Pub/Sub."""
+"""The broker in a SQLite file: messages with leases and redelivery like those of Pub/Sub, dead letters, and tasks
+of jobs.
+"""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -8,16 +11,19 @@ from typing import Final
 
 import orjson
 
-from shared.model.errors import OverloadedError, SettingsError
-from shared.model.times import BrokerMillis, Instant
-from shared.model.words import Delivery, Message
+from shared.model import jobs
+from shared.model.buckets import BrokerMillis, Instant
+from shared.model.errors import NewerError, OverloadedError, SettingsError, UnreadableError
+from shared.model.jobs import Task
+from shared.model.words import Delivery, Letter, Message
 from shared.ports.broker import Check, at_any_time
+from shared.ports.store import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
 from shared.sqlite.database import Database, connect_to
 from shared.sqlite.disk import Reserve
-from shared.sqlite.pending_rows import forget, took_off, weight_of
+from shared.sqlite.overlay import forget, took_off, weight_of
 from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
 
@@ -272,3 +278,151 @@ def lease_of(token: str) -> tuple[int, int]:
     """The row's number and the attempt that a token names."""
     seq, _, attempt = token.partition(".")
     return int(seq), int(attempt)
+
+
+# The tasks of jobs that wait in a SQLite file, with leases like those of the broker's messages.
+
+
+_log = logging.getLogger(__name__)
+
+POLL_FOR_TASKS: Final = 0.05
+"""Seconds between two looks for tasks. A look takes a few microseconds."""
+_FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until > :now + :longest)"
+_LEASE_TASK: Final = """
+    UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
+    WHERE seq IN (
+        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY seq LIMIT :limit
+    ) RETURNING seq, attempt, data
+"""
+
+
+class SqliteTasks:
+    """Hands out tasks in the order in which they came, so that one job does not hold up another. A task that is given
+    back goes to the end. A token names the task and the lease.
+
+    A task that is published twice costs only a look, since its record says that it is done.
+    """
+
+    def __init__(self, database: Database, clock: Clock, lease: float) -> None:
+        self._database = database
+        self._clock = clock
+        self._lease = int(lease * 1000)
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        rows = [(jobs.written(task),) for task in tasks]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT INTO tasks (data) VALUES (?)", rows)
+
+        if rows:
+            await self._database.write(work)
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        if not await comes(self._any, wait, min(POLL_FOR_TASKS, wait)):
+            return ()
+        values = {**self._times(), "limit": limit, "lease": self._lease}
+
+        def work(db: sqlite3.Connection) -> list[Lease]:
+            leases = []
+            for seq, attempt, data in db.execute(_LEASE_TASK, values).fetchall():
+                try:
+                    leases.append(Lease(f"{seq}.{attempt}", jobs.read(data)))
+                except NewerError as error:  # when the lease ends, it is handed out again
+                    metrics.NEWER.inc()
+                    _log.warning("task %d is left to newer flushers: %s", seq, error)
+                except UnreadableError as error:  # otherwise it would end each process that takes it
+                    _log.error("task %d is dropped: %s", seq, error)
+                    db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))
+            return leases
+
+        return await self._database.write(work)
+
+    def _any(self) -> bool:
+        with self._database.reading() as db:
+            return bool(db.execute(_FREE, self._times()).fetchone()[0])
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        rows = [(self._now() + self._lease, *lease_of(token)) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ?", rows)
+
+        await self._database.write(work)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        rows = [lease_of(token) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            for row in rows:
+                db.execute("INSERT INTO tasks (data) SELECT data FROM tasks WHERE seq = ? AND attempt = ?", row)
+                db.execute("DELETE FROM tasks WHERE seq = ? AND attempt = ?", row)
+
+        await self._database.write(work)
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        rows = [lease_of(token) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ?", rows)
+
+        await self._database.write(work)
+
+    def _times(self) -> dict[str, int]:
+        return {"now": self._now(), "longest": LONGEST_LEASE}
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+# The dead letters in a SQLite file: messages that are marked as buried.
+
+
+_THERE: Final = "SELECT seq FROM messages WHERE buried IS NOT NULL AND seq IN (SELECT value FROM json_each(?))"
+_NEXT: Final = (
+    "SELECT seq, data, attributes, published, buried FROM messages"
+    " WHERE buried IS NOT NULL AND seq > ? ORDER BY seq LIMIT ?"
+)
+
+
+class SqliteDeadLetters:
+    """One pass through the dead letters. They have no leases; a token is the number of the message."""
+
+    complete = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._last = 0
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        letters: list[Letter] = []
+        with self._database.reading() as db:
+            for seq, data, attributes, published, reason in db.execute(_NEXT, (self._last, limit)):
+                max_bytes -= len(data)
+                if max_bytes < 0 and letters:
+                    break
+                self._last = seq
+                message = Message(data, orjson.loads(attributes))
+                letters.append(Letter(Delivery(str(seq), message, str(seq), published), reason))
+        return letters
+
+    def continue_after(self, token: str) -> None:
+        self._last = int(token)
+
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
+        """Delete the letters and their overlay entries in one transaction, like the ack of a pending message."""
+        wanted = orjson.dumps([int(token) for token in tokens]).decode()
+
+        def work(db: sqlite3.Connection) -> None:
+            if done := [seq for (seq,) in db.execute(_THERE, (wanted,))]:
+                forget(db, done, floor)
+
+        await self._database.write(work)
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        row = (reason, int(delivery.token))
+        await self._database.write(
+            lambda db: db.execute("UPDATE messages SET buried = ? WHERE seq = ? AND buried IS NOT NULL", row).rowcount
+        )
+
+    async def close(self) -> None:
+        """Do nothing, since nothing is leased."""

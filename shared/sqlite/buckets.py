@@ -4,9 +4,8 @@ import asyncio
 import sqlite3
 from typing import Final
 
-from shared.model.buckets import ByTime, Counts, Dates, Followed, followed_of, text_of
+from shared.model.buckets import ByTime, Counts, Dates, Followed, StoreMillis, WallMillis, followed_of, text_of
 from shared.model.errors import ShardFullError
-from shared.model.times import StoreMillis, WallMillis
 from shared.model.words import SHARD_FULL
 
 TABLES: Final = """

@@ -23,8 +23,7 @@ from shared.model.errors import (
 )
 from shared.sqlite.data_file import DataFile, flaw_of, make_file, make_folder, narrow, open_lock
 from shared.sqlite.schema import make_tables, refuse_others
-from shared.sqlite.sync import set_durable
-from shared.sqlite.write_ahead_log import Log
+from shared.sqlite.write_ahead_log import Log, set_durable
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.receipts import half_of_id, key_of_half
-from shared.model.times import BEGINNING, StoreMillis
 from shared.model.words import APPLIED, Receipt
 
 _YOUNGER: Final = "SELECT max(number) FROM generations"

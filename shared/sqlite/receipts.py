@@ -10,8 +10,8 @@ from typing import Final
 
 import orjson
 
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Receipt
 from shared.sqlite import ids
 

@@ -129,7 +129,7 @@ _TABLES: Final = """
         key TEXT NOT NULL, place INTEGER NOT NULL, counter TEXT NOT NULL, PRIMARY KEY (key, place)
     ) WITHOUT ROWID;
     CREATE INDEX dead_counter ON dead (counter);
-    -- See `shared.model.promises`.
+    -- See `shared.model.receipts`.
     CREATE TABLE promises (
         reach INTEGER NOT NULL, life INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (reach, life)
     ) WITHOUT ROWID;
@@ -156,7 +156,7 @@ def flaw_of_version(db: sqlite3.Connection) -> str | None:
     """Why this Countersink can't use a file of ours; None if it can, or if the file is empty."""
     version = version_of(db)
     if version > VERSION:
-        return f"has schema {version}, this Countersink knows {VERSION}: use a newer one"
+        return f"has schema {version}, this Countersink knows {VERSION}: use a newer Countersink"
     if 0 < version < VERSION:
         return (
             f"has schema {version}, of a build from before the first release: export its totals with that build, and"

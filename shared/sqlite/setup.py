@@ -1,6 +1,7 @@
-"""Checks whether a SQLite file, its folder and its disk are fit. Where no start may make the file, `provision` does."""
+"""Checks whether a SQLite file, its folder and its disk are fit, makes the file for `provision`, and copies it."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -8,11 +9,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import DataFile, flaw_of, real, uri_of
+from shared.sqlite.data_file import DataFile, flaw_of, make_file, real, uri_of
 from shared.sqlite.database import Database
 from shared.sqlite.disk import MEMORY, NETWORK, SHARED, SMALL_DISK, mount_of, mounts
 from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
@@ -174,3 +176,68 @@ def _can_write(db: sqlite3.Connection, path: Path) -> Finding:
     except sqlite3.OperationalError as error:
         return Finding(FAIL, "file", f"{path}: can't be written ({error}): change its permissions")
     return Finding(OK, "file", f"{path}: can be written")
+
+
+# Copies a data file while processes use it: one consistent state, checked before it gets its name.
+
+
+class Copied(NamedTuple):
+    """The contents of a copy."""
+
+    counters: int
+    pending: int
+    """Messages that no flusher has applied yet."""
+    size: int
+
+
+def copy(source: Path, target: Path) -> Copied:
+    """Copy `source` to `target`, which must not exist. It blocks. Others may read and write meanwhile; it has what
+    was accepted before it began.
+    """
+    if not source.exists():
+        raise SettingsError(f"{source} does not exist, so there is nothing to copy")
+    if not target.parent.is_dir():
+        raise SettingsError(f"the folder {target.parent} does not exist: make it first, or choose another one")
+    try:
+        # Others may be able to write to the folder of the copy, so the copy is made in one that nobody else can enter:
+        # no link that is planted there leads it to another file.
+        with TemporaryDirectory(prefix=f"{target.name[:100]}.unfinished-", dir=target.parent) as private:
+            unfinished = Path(private) / "copy"
+            make_file(unfinished)
+            _copy(source, unfinished)
+            found = _checked(unfinished)
+            _sync(unfinished)
+            os.link(unfinished, target)  # unlike a rename, it replaces nothing, not even a link
+        _sync(target.parent)
+    except FileExistsError:
+        raise SettingsError(f"{target} already exists: choose another name") from None
+    except sqlite3.Error as error:
+        raise CountersinkError(f"{source} can't be copied to {target}: {error}") from error
+    return found
+
+
+def _copy(source: Path, target: Path) -> None:
+    with (
+        closing(sqlite3.connect(f"{uri_of(source)}?mode=rw", uri=True, isolation_level=None)) as ours,
+        closing(sqlite3.connect(target, isolation_level=None)) as copied,
+    ):
+        ours.backup(copied)  # in one step, so it is of one instant, and need not begin again when somebody writes
+        copied.execute("PRAGMA journal_mode = DELETE")
+
+
+def _checked(path: Path) -> Copied:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise CountersinkError(f"the copy is damaged, so it was removed, and the file probably is, too: {said}")
+        (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
+        (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()
+    return Copied(counters, pending, path.stat().st_size)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

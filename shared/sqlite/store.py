@@ -1,29 +1,128 @@
-"""The store in a SQLite file: configs, shards and receipts as tables; a commit is one transaction."""
+"""The store in a SQLite file: commits, snapshots, guards and import marks as tables; a commit is one transaction."""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import orjson
 
-from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError
-from shared.model.promises import Promise
+from shared.model import dead_receipt_bodies
+from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.errors import AlreadyAppliedError, ChangedError, GoneError, LateError, RefusedError
+from shared.model.exact_reads import ids_of
+from shared.model.imports import Mark
 from shared.model.ranges import last_name
-from shared.model.times import Instant, StoreMillis, WallMillis
-from shared.model.words import Commit, Receipt, Receipts
+from shared.model.receipts import Promise
+from shared.model.words import Commit, Guard, Receipt, Receipts, Total
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets, ids, receipts, shards
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
-from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
 from shared.sqlite.disk import Reserve
-from shared.sqlite.guards import change, remove
-from shared.sqlite.import_marks import FIND, move
-from shared.sqlite.pending_rows import raise_floors
-from shared.sqlite.snapshot import SqliteSnapshot
+from shared.sqlite.overlay import raise_floors
+from shared.sqlite.shards import compact, number_of
 from shared.sqlite.time import FileTime
+
+# Changes the guards of counters in a SQLite file, and removes counters that were deleted.
+
+
+_CHANGE: Final = (
+    "INSERT INTO guards (counter, version, deleted) SELECT :counter, :time, :deleted"
+    " WHERE :seen = coalesce((SELECT version FROM guards WHERE counter = :counter), 0)"
+    " ON CONFLICT (counter) DO UPDATE SET version = excluded.version, deleted = excluded.deleted"
+)
+
+
+def change(db: sqlite3.Connection, counter: str, guard: Guard, time: Instant) -> None:
+    """Change the guard if it still has the version that was seen. Its new version is `time`, that of the commit."""
+    its = {"counter": counter, "seen": guard.version, "deleted": guard.deleted, "time": time}
+    if not db.execute(_CHANGE, its).rowcount:
+        raise ChangedError(f"{counter} has been set meanwhile")
+
+
+def remove(db: sqlite3.Connection, counter: str) -> bool:
+    """See `Cleanup.remove`. The guard stays, with another version, so that a set that has read what goes restarts."""
+    counts = db.execute("SELECT count FROM shards WHERE counter = ?", (counter,)).fetchall()
+    if sum(count for (count,) in counts):
+        return False
+    if not db.execute("SELECT 1 FROM guards WHERE counter = ? AND deleted", (counter,)).fetchone():
+        return False
+    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    db.execute("UPDATE guards SET deleted = 0, version = ? WHERE counter = ?", (time, counter))
+    db.execute("DELETE FROM shards WHERE counter = ?", (counter,))
+    db.execute("DELETE FROM configs WHERE counter = ?", (counter,))
+    return True
+
+
+# Reads totals and receipts of one instant in a SQLite file.
+
+
+SLICE: Final = 200
+"""Counters to read before other tasks get a turn."""
+_TOTALS: Final = (
+    "SELECT value, coalesce(num_shards, 0), version, deleted, count FROM json_each(?)"
+    " LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
+    " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
+)
+"""A row for each shard; one for a counter without any."""
+_NO_GUARD: Final = Guard()
+
+
+class SqliteSnapshot:
+    """A read transaction. In WAL mode it sees one instant."""
+
+    def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
+        self.db = db
+        self.time = time
+        self.as_of = as_of
+        self.now = now
+
+    async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
+        totals: dict[str, Total] = {}
+        names = [*dict.fromkeys(counters)]
+        for begin in range(0, len(names), SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            totals |= self._totals(names[begin : begin + SLICE])
+        ids = [key for total in totals.values() for key in ids_of(total.dead)]
+        return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
+
+    def _totals(self, counters: Sequence[str]) -> dict[str, Total]:
+        names = orjson.dumps(counters).decode()
+        dead = receipts.dead_of(self.db, names)
+        totals: dict[str, Total] = {}
+        for counter, num_shards, version, deleted, count in self.db.execute(_TOTALS, (names,)):
+            if counter in totals:  # another shard; sum() in SQL would fail beyond int64
+                totals[counter] = totals[counter]._replace(value=totals[counter].value + count)
+                continue
+            guard = Guard(version, bool(deleted)) if version else _NO_GUARD
+            its = dead_receipt_bodies.entries(dead[counter], counter) if counter in dead else ()
+            totals[counter] = Total(count or 0, num_shards, guard, *its)
+        return totals
+
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        return await buckets.counts(self.db, counter, by, begin, end)
+
+
+# The import marks in a SQLite file: how much of other applications' counters has been added here.
+
+
+FIND: Final = "SELECT counter, total FROM marks WHERE source = ? AND counter IN (SELECT value FROM json_each(?))"
+_MOVE: Final = (
+    "INSERT INTO marks (source, counter, total) SELECT :source, :counter, :total"
+    " WHERE :seen = coalesce((SELECT total FROM marks WHERE source = :source AND counter = :counter), 0)"
+    " ON CONFLICT (source, counter) DO UPDATE SET total = excluded.total"
+)
+
+
+def move(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    """Write the marks. Raises `ChangedError` if one is not at the total that was seen."""
+    for mark in marks:
+        if not db.execute(_MOVE, mark._asdict()).rowcount:
+            raise ChangedError(f"{mark.counter} has been imported meanwhile")
+
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"

@@ -8,7 +8,7 @@ longer by as much. No wall clock is ever read.
 import sqlite3
 from typing import Final
 
-from shared.model.times import NEVER, StoreMillis
+from shared.model.buckets import NEVER, StoreMillis
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database
 

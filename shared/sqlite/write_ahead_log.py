@@ -1,21 +1,44 @@
-"""Makes a file's write-ahead log safe to append to, and empties it when it is too long."""
+"""Makes a file's write-ahead log safe to append to, empties it when it is too long, and syncs bytes to the disk
+itself.
+"""
 
 import contextlib
+import fcntl
 import os
 import sqlite3
+import sys
 import time
 from pathlib import Path
 from typing import Final
 
-from shared.sqlite.sync import to_disk
+# Makes bytes reach the disk itself. On macOS fsync leaves them in the drive's cache, which a power failure empties.
+
+
+PRAGMAS: Final = ("synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1")
+"""The last two have an effect on macOS only."""
+
+
+def set_durable(db: sqlite3.Connection) -> None:
+    """Make this connection sync what it commits, and what it moves from the log to the file."""
+    for pragma in PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
+
+
+def to_disk(file: int) -> None:
+    """Return when what was written to this descriptor is on the disk."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(file)
+
 
 LONGEST: Final = 6 * 2**20
 """Bytes. SQLite itself starts the log again at 4 MiB, but only if nobody reads at that moment."""
 LOOK: Final = 0.02
 """Seconds between two looks at its length."""
-PATIENCE: Final = 200
+READERS_END_WITHIN_MS: Final = 200
 """Milliseconds in which readers must end. Reads that begin meanwhile do not need the log."""
-PAUSE: Final = 20 * PATIENCE / 1_000
+PAUSE: Final = 20 * READERS_END_WITHIN_MS / 1_000
 """Seconds until the next try after one that failed, since all writers have waited for it."""
 COPIED: Final = 2**16
 """Bytes that are copied at once."""
@@ -59,7 +82,7 @@ class Log:
             if os.stat(self._path).st_size <= LONGEST:  # noqa: PTH116 (after commits)
                 return
             (before,) = db.execute("PRAGMA busy_timeout").fetchone()
-            db.execute(f"PRAGMA busy_timeout = {PATIENCE}")
+            db.execute(f"PRAGMA busy_timeout = {READERS_END_WITHIN_MS}")
             try:
                 (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:

@@ -1,24 +1,24 @@
-"""Opens the store in Datastore, and what is kept beside it."""
+"""Opens the store in Datastore and what is kept beside it, and what `countersink import` reads."""
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.ports.fleet import FleetBook
-from shared.ports.jobs import Jobs
-from shared.ports.store import Store
-from shared.runtime.clock import Clock, ToldClock
+from shared.model.imports import By, Source, Variant
+from shared.ports.store import FleetBook, Jobs, Store
+from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.sqlite.database import Database
-from shared.wiring.extras import needs
-from shared.wiring.files import STORE, elsewhere
+from shared.wiring.files import STORE, elsewhere, needs
 
 if TYPE_CHECKING:
-    from shared.google.datastore.keys import DatastorePlace
+    from shared.datastore.keys import DatastorePlace
 
 
 def opener(*, makes: bool) -> Callable[[Path], Database]:
@@ -42,12 +42,11 @@ class Stored(NamedTuple):
 def store_of(settings: Settings, clock: Clock) -> Stored:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
-        from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
-        from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
-        from shared.google.datastore.setup import obstacles  # noqa: PLC0415
-        from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
-        from shared.google.datastore.time import millis  # noqa: PLC0415
+        from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
+        from shared.datastore.jobs import DatastoreJobs  # noqa: PLC0415
+        from shared.datastore.setup import obstacles  # noqa: PLC0415
+        from shared.datastore.store import DatastoreStore  # noqa: PLC0415
     client = DatastoreClient(place.project, place.database, clock, emulator())
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
@@ -67,7 +66,64 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
             f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
         )
     with needs("google", STORE, settings.store):
-        from shared.google.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
     there = urls.datastore(STORE, settings.store)
     kinds = Kinds(settings.kind_config, settings.kind_shard)
     return DatastorePlace(there.project, there.database, there.namespace, kinds)
+
+
+# Opens, by its arguments, what `countersink import` reads.
+
+
+FROM: Final = "--from"
+
+
+@asynccontextmanager
+async def source_of(
+    settings: Settings,
+    variant: Variant,
+    url: str,
+    *,
+    kind: str = "",
+    names: Collection[str] = (),
+) -> AsyncIterator[Source]:
+    """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
+    there = urls.datastore(FROM, url)
+    refuse_ours(settings, variant, there, variant.kinds(kind))
+    with needs("google", FROM, url):
+        from shared.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.importing import source_in  # noqa: PLC0415
+        from shared.datastore.keys import DatastorePlace  # noqa: PLC0415
+    place = DatastorePlace(there.project, there.database, there.namespace)
+    client = DatastoreClient(there.project, there.database, SystemClock(), emulator())
+    try:
+        yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)
+    finally:
+        await client.close()
+
+
+def name_of(variant: Variant, there: urls.Datastore, kind: str) -> str:
+    """The name under which marks are kept. It must be the same however the URL is spelled."""
+    namespace = f"?namespace={there.namespace}" if there.namespace else ""
+    kind = f" {kind or variant.shard}" if variant.renamed else ""
+    return f"{variant.name} datastore://{there.project}/{there.database or '(default)'}{namespace}{kind}"
+
+
+def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, theirs: Collection[str]) -> None:
+    """Refuse kinds that Countersink uses itself: they are the same data, or it would misread them."""
+    if urls.scheme_of(settings.store) != "datastore" or urls.datastore(STORE, settings.store) != there:
+        return
+    ours = {*asdict(datastore_place(settings).kinds).values()}
+    both = {one for one in ours if one in theirs or (variant.by is By.KIND and one.startswith(variant.shard))}
+    if not both:
+        return
+    if variant.by is By.CONFIG and {settings.kind_config, settings.kind_shard} == {*theirs}:
+        raise SettingsError(
+            f"{FROM} and {STORE} are the same place: Countersink reads these counters and adds to them as they are,"
+            " so there is nothing to import"
+        )
+    raise SettingsError(
+        f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would also be kinds of"
+        " Countersink: give Countersink a namespace of its own (?namespace=…), or other kinds"
+        " (COUNTERSINK_KIND_SHARD, COUNTERSINK_KIND_CONFIG)"
+    )

@@ -1,15 +1,30 @@
-"""Finds the files of the settings, the database and the spool, and checks that they are the same as before."""
+"""Finds the files of the settings, the database and the spool, opens them, and checks that they are the same as
+before.
+"""
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from shared.config import urls
 from shared.config.settings import Settings
+from shared.counters.dead_letters import BothDeadLetters
+from shared.fleet.membership import SpoolHolders
 from shared.model.errors import SettingsError
+from shared.ports.broker import DeadLetters, Subscription
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
 from shared.sqlite import disk
-from shared.sqlite.backup import Copied, copy
-from shared.sqlite.data_file import DataFile, folder_elsewhere, real
+from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, claim
+from shared.sqlite.data_file import DataFile, folder_elsewhere, real, sighting_of
+from shared.sqlite.database import Database
+from shared.sqlite.disk import Reserve
+from shared.sqlite.setup import Copied, copy
+from shared.sqlite.spool import SpoolRows, spooled_in
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
@@ -91,3 +106,119 @@ def check_files(settings: Settings) -> None:
     """Raise `LostFileError` if one of the files is missing, or was replaced."""
     for file in all_files(settings):
         data_file(file).recognise()
+
+
+# What to say when a setting needs packages that are not installed.
+
+
+@contextmanager
+def needs(extra: str, variable: str, url: str) -> Iterator[None]:
+    """Import inside it what only installations with this extra have. `SettingsError` if the extra is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise SettingsError(
+            f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
+            f" (in a checkout: make install EXTRAS={extra})"
+        ) from error
+
+
+# Opens the spool, for an ingest to fill, and what the spool could not send, for people to look at.
+
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = 5.0
+"""Seconds for which others on the same file, and the next process, do not see what one process forwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable broker of this machine."""
+
+    publisher: SqlitePublisher
+    subscription: Subscription
+    keeps: bool
+    """Whether its disk outlives the process. If not, what it holds is sent, and nothing is added."""
+    id: str
+    """The permanent id of the file."""
+    file: Database
+    holders: SpoolHolders
+    spare: Callable[[], int]
+    """See `Parts.spare`."""
+    _topic: str
+
+    def hold(self, member: str) -> None:
+        self.holders.hold(member)
+
+    def alive(self) -> Collection[str]:
+        return self.holders.alive()
+
+    def rows(self) -> SpoolRows:
+        return SpoolRows(self.file, self._topic)
+
+    async def close(self) -> None:
+        self.holders.close()
+        await self.file.close()
+
+
+def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[Path], Database]) -> Queue | None:
+    """Open the spool; None if it is off, or if it can keep nothing and holds nothing."""
+    _warn_of_what_is_left_behind(settings)
+    if settings.spool == "off":
+        return None
+    file, flaw = spool_path(settings), spool_flaw(settings)
+    if flaw is not None:
+        _log.warning("%s", flaw)
+        if not file.exists():
+            return None
+    database = opening(file)
+    claim(database, topic)
+    buried = spooled_in(file).buried
+    metrics.SPOOL_BURIED.set(buried)
+    if buried:
+        _log.error(
+            "%s: %d envelopes can't be sent, and are NOT counted: see countersink dlq list, then replay or drop them",
+            file,
+            buried,
+        )
+    with database.reading() as db:
+        spool_id = sighting_of(db).id
+    reserve = Reserve(database.path, settings.disk_reserve, applied=False)
+    return Queue(
+        SqlitePublisher(database, clock, settings.spool_bytes, reserve),
+        SqliteSubscription(database, clock, LEASE),
+        keeps=flaw is None,
+        id=spool_id,
+        file=database,
+        holders=SpoolHolders(database.path.parent, spool_id),
+        spare=reserve.spare,
+        _topic=topic,
+    )
+
+
+def _warn_of_what_is_left_behind(settings: Settings) -> None:
+    """Log what waits in the default file, if another one is set: it was answered 202, and only an ingest that opens
+    that file sends it.
+    """
+    file = spool_path(replace(settings, spool=""))
+    if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
+        return
+    rows = spooled_in(file)
+    if rows.waiting:
+        _log.error(
+            "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
+            " that setting, until they are sent",
+            file,
+            rows.waiting,
+            settings.spool,
+        )
+
+
+def with_spooled(settings: Settings, topic: str, letters: DeadLetters) -> DeadLetters:
+    """The broker's dead letters and, if this machine has a spool, what the spool cannot send."""
+    if settings.spool == "off" or not (file := spool_path(settings)).exists():
+        return letters
+    database = Database(file)
+    claim(database, topic)
+    return BothDeadLetters(SqliteDeadLetters(database), letters, database.close)

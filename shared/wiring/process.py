@@ -1,48 +1,44 @@
-"""Builds the parts of a process from the settings."""
+"""Builds the parts of a process from the settings, traces too."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
-from shared.fleet.publisher_record import Membership, in_memory, new_member
+from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
+from shared.fleet.membership import Membership, in_memory, new_member
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
-from shared.model.backlog import Backlog
-from shared.ports.audit_data import Balance
+from shared.model.envelope import Backlog
+from shared.model.errors import SettingsError
 from shared.ports.broker import DeadLetters, Publisher, Subscription
-from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
+from shared.ports.store import Balance, Jobs, Store, Tasks
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
+from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, SqliteTasks, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.disk import Reserve
-from shared.sqlite.export_limits import ExportRoom
-from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.letters import SqliteDeadLetters
+from shared.sqlite.jobs import ExportRoom, SqliteJobs
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
-from shared.sqlite.tasks import SqliteTasks
 from shared.wiring.datastore import opener, store_of
-from shared.wiring.extras import needs
-from shared.wiring.files import BROKER, OVERLAY, only_file
-from shared.wiring.spool import Queue, open_spool, with_spooled
+from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled
 
 if TYPE_CHECKING:
     from shared.redis.overlay import RedisOverlay
 
-SPOOL_PATIENCE = 2.0
+SPOOL_AFTER = 2.0
 """Seconds for which a publish is retried before the spool takes it."""
 
 
@@ -100,7 +96,7 @@ class Parts:
         for database in self._files:
             database.check()
 
-    async def close(self, patience: float = CHANGE_PATIENCE) -> None:
+    async def close(self, patience: float = CHANGE_WITHIN) -> None:
         """Close everything, in the reverse order of opening. For `patience` seconds, the process tries to say in the
         store what it leaves behind.
         """
@@ -155,12 +151,10 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
 def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
-        from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
-        from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
-        from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
-        from shared.google.pubsub.subscription_check import KeptPublisher  # noqa: PLC0415
-        from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
+        from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
+        from shared.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
+        from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
+        from shared.pubsub.subscription import PubsubSubscription, PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
     looks = FleetView(stored.book, clock, settings.look)
@@ -200,7 +194,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
 
     return Parts(
         publisher=KeptPublisher(
-            client, place.topic, place.subscription, patience=SPOOL_PATIENCE if spool and spool.keeps else PATIENCE
+            client, place.topic, place.subscription, patience=SPOOL_AFTER if spool and spool.keeps else RETRY_FOR
         ),
         subscription=subscription,
         store=stored.store,
@@ -243,3 +237,49 @@ def tasks_of_process(clock: Clock, lease: float) -> Tasks:
 
 async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
     return ()
+
+
+# Decides by the environment variables of OpenTelemetry whether this process makes spans.
+
+
+_log = logging.getLogger(__name__)
+
+OWN: Final = "OTEL_EXPORTER_OTLP_TRACES_"
+COMMON: Final = "OTEL_EXPORTER_OTLP_"
+PROTOCOL: Final = "http/protobuf"
+
+
+def traces_of(version: str) -> Traces | None:
+    """None if no endpoint is set, or if spans can't be exported. These variables are often set for all programs of a
+    machine, so a missing extra does not end the start.
+    """
+    endpoint, variable = _variable("ENDPOINT")
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or off or "otlp" not in exporters.replace(" ", "").split(","):
+        return None
+    if urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise SettingsError(f"{variable}={endpoint!r} must be a URL that begins with http:// or https://")
+    protocol, variable = _variable("PROTOCOL")
+    if protocol not in {"", PROTOCOL}:
+        _log.warning("no spans are exported: %s is %s, and Countersink knows only %s", variable, protocol, PROTOCOL)
+        return None
+    try:
+        from shared.runtime.otlp_traces import OtlpTraces  # noqa: PLC0415 (the extra may be missing)
+    except ImportError:
+        _log.warning(
+            "no spans are exported: install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)"
+        )
+        return None
+    try:
+        return OtlpTraces(version)
+    except ValueError as error:
+        raise SettingsError(f"a variable of OpenTelemetry (OTEL_…) is wrong: {error}") from None
+
+
+def _variable(name: str) -> tuple[str, str]:
+    """The value of a variable for traces or for all signals, and which one it is of. Empty ones count as not set."""
+    for variable in (OWN + name, COMMON + name):
+        if value := os.environ.get(variable, "").strip():
+            return value, variable
+    return "", ""

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from countersink_server.cli import main
-from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
-from countersink_server.commands.audit_ledger import Ledger, Line
+from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Ledger, Line, _horizon, flaw_of, judge
+from countersink_server.cli.main import main
 from shared.model import receipt_notes
+from shared.model.buckets import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.receipts import DAY, HOUR, lifetime
-from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt, Tally
-from shared.ports.audit_data import Balance, Config, Shard, StoredReceipt
+from shared.ports.store import Balance, Config, Shard, StoredReceipt
 from tests.cli.running import Done, make_file, run
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
@@ -30,7 +29,7 @@ def audit(folder: Path, *arguments: str) -> Done:
     out, said = io.StringIO(), ""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.setenv("COUNTERSINK_BROKER", f"sqlite:///{folder}/.countersink/countersink.db")
-        patch.setattr("countersink_server.commands.audit.PATIENCE", 0.0)
+        patch.setattr("countersink_server.cli.audit.ACKNOWLEDGED_WITHIN", 0.0)
         try:
             main(["audit", *arguments])
         except SystemExit as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.windows import rules_of
+from shared.config.settings import rules_of
 from shared.model.buckets import DAY, HOUR
 from tests.cli.test_audit import audit, summary
 from tests.http.service import running

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.cli import parser_of_all
-from countersink_server.commands.completion import PROGRAM, words_of
+from countersink_server.cli.completion import PROGRAM, words_of
+from countersink_server.cli.main import parser_of_all
 from tests.cli.running import run
 
 _ASK = """

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.commands.dead_letters import _replay
-from countersink_server.process.run import flusher_of
-from flusher.dead_letters.letter_pass import LetterPass
+from countersink_server.cli.dead_letters import _replay
+from countersink_server.serve.run import flusher_of
+from flusher.dead_letters.desk import LetterPass
 from shared.config.settings import Settings, promise_of
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Entry, Increment, Message, Receipt
 from shared.runtime.clock import SystemClock
-from shared.runtime.supervise import Stop
-from shared.sqlite.letters import SqliteDeadLetters
+from shared.runtime.retry import Stop
+from shared.sqlite.broker import SqliteDeadLetters
 from shared.wire.codec import encode
 from shared.wiring.process import Parts, connect
 from tests.cli.running import Done, make_file, run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.cli import line_of, parser_of_all
-from countersink_server.commands.serve import _until_told
+from countersink_server.cli.main import line_of, parser_of_all
+from countersink_server.cli.serve import _until_told
 from shared.config.settings import table
 from shared.model.errors import SettingsError, TransientError
 from tests.cli.running import run

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from countersink_server.cli import main
-from countersink_server.commands.import_ import MOST_LEFT_OUT, Report
-from countersink_server.commands.importer import ImportOutcome
+from countersink_server.cli.imports import MOST_LEFT_OUT, ImportOutcome, Report
+from countersink_server.cli.main import main
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import SettingsError
-from shared.model.import_variants import VARIANTS
-from shared.wiring.imports import name_of, refuse_ours
+from shared.model.imports import VARIANTS
+from shared.wiring.datastore import name_of, refuse_ours
 from tests.cli.running import run
 
 PLACE = Datastore("p", "", "old")

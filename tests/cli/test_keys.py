@@ -15,9 +15,8 @@ from typing import Any, Final
 import pytest
 
 from countersink import AsyncClient
-from countersink_server.commands import keys as commands
-from ingest.access.keyring import KeyRing, content_of
-from ingest.access.keys import find, parse
+from countersink_server.cli import keys as commands
+from ingest.access.keys import KeyRing, content_of, find, parse
 from shared.model.errors import CountersinkError, SettingsError
 from tests.cli.running import Done, run
 from tests.processes.harness import processes
@@ -161,7 +160,7 @@ def test_who_may_only_read_the_folder_holds_up_nobody(tmp_path: Path) -> None:
 
 
 def test_the_lock_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "PATIENCE", 0.0)
+    monkeypatch.setattr(commands, "LOCK_WITHIN", 0.0)
     file, lock = tmp_path / "keys.json", tmp_path / ".keys.json.lock"
     with commands._alone(file):
         assert stat.S_IMODE(lock.stat().st_mode) == 0o600

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from countersink_server.process.log_lines import JsonLines, TextLines, without_secrets
-from shared.runtime.request_context import REQUEST, RequestContext
+from countersink_server.serve.logs import JsonLines, TextLines, without_secrets
+from shared.runtime.traces import REQUEST, RequestContext
 from tests.http.keys import keys_file
 from tests.processes.harness import Processes, processes
 

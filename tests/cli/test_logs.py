@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from countersink_server.process.logs import KINDS, MOST, SPELL, RepeatLimit
+from countersink_server.serve.logs import KINDS, MOST, SPELL, RepeatLimit
 
 
 class Logged:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from countersink_server.cli import main
+from countersink_server.cli.main import main
 from shared.model.errors import TransientError
 from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs

@@ -88,12 +88,12 @@ async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, n
 
 
 @pytest.mark.parametrize("command", ["up", "ingest", "flusher"])
-@pytest.mark.parametrize("module", ["countersink_server.process.sockets", "countersink_server.process.run"])
+@pytest.mark.parametrize("module", ["countersink_server.serve.sockets", "countersink_server.serve.run"])
 def test_sigterm_exits_0_while_a_command_imports_what_it_needs(tmp_path: Path, command: str, module: str) -> None:
     """It takes half a second on a slow machine."""
     script = f"""
 import os, signal, sys
-from countersink_server.cli import main
+from countersink_server.cli.main import main
 
 class Told:
     def find_spec(self, name, *_):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.commands import setup as commands
+from countersink_server.cli import setup as commands
 from shared.config.findings import FAIL, OK, WARN, of_clock, too_long
 from shared.config.settings import Settings
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.jobs import Job
 from shared.model.receipts import lifetime
-from shared.model.times import Millis, StoreMillis
 from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
@@ -287,7 +287,7 @@ def test_receipts_outlive_what_they_stand_for() -> None:
 HIDDEN = """
 import sys
 sys.modules["google.pubsub_v1"] = sys.modules["google.cloud.datastore_v1"] = None
-from countersink_server.cli import main
+from countersink_server.cli.main import main
 main(sys.argv[1:])
 """
 

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from countersink_server.commands.status import Sample, of_metrics, samples_of
-from countersink_server.process.run import show_in_metrics
+from countersink_server.cli.status import Sample, of_metrics, samples_of
+from countersink_server.serve.run import show_in_metrics
 from shared.config.settings import Settings
 from shared.model.fleet import Fleet, FlusherRecord, PublisherRecord
 from shared.runtime import metrics

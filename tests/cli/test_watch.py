@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from countersink import Counter
-from countersink_server.commands.watch import CounterChange, Differences, line_of
-from countersink_server.commands.watch_table import WatchTable, sparkline
+from countersink_server.cli.watch import CounterChange, Differences, WatchTable, line_of, sparkline
 from deploy.free_ports import free_port
 from tests.cli.running import COUNTERSINK, environment, run
 from tests.cli.services import service

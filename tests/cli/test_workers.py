@@ -13,11 +13,11 @@ from types import ModuleType
 import aiohttp
 import pytest
 
-from countersink_server.process import workers
-from countersink_server.process.worker_metrics import WorkerMetrics
+from countersink_server.serve import workers
+from countersink_server.serve.workers import WorkerMetrics
 from deploy.free_ports import free_port
 from shared.model.errors import CountersinkError
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, Running, processes
 
@@ -146,7 +146,7 @@ async def test_one_that_does_not_drain_is_killed_and_that_is_a_failure() -> None
     task = asyncio.create_task(keeper.run(stop))
     await asyncio.wait_for(keeper.ready.wait(), 60)
     stop.set()
-    with pytest.raises(CountersinkError, match=r"did not drain within 0\.2 seconds and was killed"):
+    with pytest.raises(CountersinkError, match=r"did not finish within 0\.2 seconds and was killed"):
         await asyncio.wait_for(task, 60)
     assert not any(map(alive, keeper.pids))
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Protocol
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import APPLIED, Commit, Receipt
-from shared.ports.commits import AppliedEnvelopes, Commits
+from shared.ports.store import AppliedEnvelopes, Commits
 from tests.contracts.store import LATER
 
 

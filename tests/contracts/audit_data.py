@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from shared.model import receipt_notes
-from shared.model.buckets import DAY, HOUR
-from shared.model.times import StoreMillis
+from shared.model.buckets import DAY, HOUR, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
-from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
-from shared.ports.store import Store
+from shared.ports.store import BucketShard, Config, Shard, Store, StoredReceipt
 from tests.contracts.by_time import KEPT, adding
 from tests.contracts.store import LATER, commit
 

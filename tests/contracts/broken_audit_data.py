@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 
-from shared.model.times import Instant, StoreMillis
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.words import Commit
-from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
+from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
 from tests.world.memory.audit_data import MemoryAuditData
 from tests.world.memory.buckets import MemoryBuckets
 from tests.world.memory.store import MemoryStore

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared.model.buckets import BEGINNING, BrokerMillis, Instant
 from shared.model.errors import OverloadedError
-from shared.model.times import BEGINNING, BrokerMillis, Instant
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 from tests.world.memory.broker import MemoryBroker

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from shared.model.buckets import ByTime
+from shared.model.buckets import ByTime, Instant, StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit
 from tests.world.memory.buckets import MemoryBuckets
 from tests.world.memory.store import MemoryStore

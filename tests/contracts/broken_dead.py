@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.model.times import Instant, StoreMillis
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt, Total
 from tests.world.memory.store import MemorySnapshot, MemoryStore
 

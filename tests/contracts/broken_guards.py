@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from shared.model.buckets import Instant
 from shared.model.errors import ChangedError
-from shared.model.times import Instant
 from shared.model.words import Commit, Guard
 from tests.world.memory.store import MemorySnapshot, MemoryStore
 

@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from shared.memory.tasks import MemoryTasks
-from shared.model.job_shares import check_running, owner_of
-from shared.model.jobs import RUNNING, Done, Job, JobState, Task
-from shared.model.times import StoreMillis, WallMillis
-from shared.ports.jobs import Lease
+from shared.model.buckets import StoreMillis, WallMillis
+from shared.model.jobs import RUNNING, Done, Job, JobState, Task, check_running, owner_of
+from shared.ports.store import Lease
 from tests.world.memory.jobs import MemoryJobs
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shared.model.buckets import Instant
 from shared.model.errors import ChangedError
-from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.world.memory.store import MemoryStore
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import BEGINNING, Instant
 from shared.model.envelope import Envelope
-from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Message, View
 from shared.ports.broker import Check, at_any_time
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay

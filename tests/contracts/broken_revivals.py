@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import Commit
 from tests.world.memory.store import MemoryStore
 

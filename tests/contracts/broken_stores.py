@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from shared.model.buckets import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.errors import RefusedError
-from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipts, Total
 from shared.runtime.clock import Clock
 from tests.world.memory.store import MemorySnapshot, MemoryStore

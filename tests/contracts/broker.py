@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StoodStillError
-from shared.model.times import Instant
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Publisher, Subscription
 

@@ -4,9 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, Counts, Rule, Rules, TimeBucket, since_of
+from shared.model.buckets import (
+    DAY,
+    HOUR,
+    BucketAdd,
+    ByTime,
+    Counts,
+    Millis,
+    Rule,
+    Rules,
+    StoreMillis,
+    TimeBucket,
+    since_of,
+)
 from shared.model.errors import AlreadyAppliedError, ShardFullError
-from shared.model.times import Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting

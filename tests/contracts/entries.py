@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from shared.model.buckets import BEGINNING, Instant
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import BEGINNING, Instant
 from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 

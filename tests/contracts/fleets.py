@@ -3,13 +3,12 @@
 import asyncio
 from dataclasses import dataclass
 
-from shared.fleet.publisher_record import MOST_LISTED
+from shared.fleet.membership import MOST_LISTED
+from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.fleet import Fleet
-from shared.model.times import StoreMillis
 from shared.model.words import MARKED, Bounds, Commit, Receipt, ShardAdd
-from shared.ports.fleet import FleetBook, Left
-from shared.ports.store import Store
+from shared.ports.store import FleetBook, Left, Store
 
 FOREVER = StoreMillis(4_000_000_000_000)
 

@@ -4,13 +4,26 @@ import asyncio
 
 import pytest
 
+from shared.model.buckets import StoreMillis
+from shared.model.envelope import Span
 from shared.model.errors import ShareError
-from shared.model.job_shares import MOST_RUNNING
-from shared.model.jobs import ADD, ALL, DONE, EXPORT, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
+from shared.model.jobs import (
+    ADD,
+    ALL,
+    DONE,
+    EXPORT,
+    FAILED,
+    MOST_RUNNING,
+    RUNNING,
+    Done,
+    Job,
+    JobState,
+    Progress,
+    Task,
+    divided,
+)
 from shared.model.ranges import Range
-from shared.model.spans import Span
-from shared.model.times import StoreMillis
-from shared.ports.jobs import Jobs
+from shared.ports.store import Jobs
 
 JOB = Job("j", ADD, "p", 5, created=1_000, expires=StoreMillis(2_000))
 

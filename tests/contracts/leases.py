@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import Message
 from tests.contracts.broker import Broker, message, numbers, pull, pull_all, tokens
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.model.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
-from shared.model.import_source import Mark
+from shared.model.imports import Mark
 from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.guards import CONFLICTS, guard, setting

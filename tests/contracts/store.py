@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
+from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError
-from shared.model.times import StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.ports.store import Store
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from shared.memory.tasks import MemoryTasks
+from shared.model.buckets import StoreMillis
 from shared.model.errors import RefusedError, ShareError, StorageFullError
 from shared.model.jobs import EXPORT, FAILED, Task
-from shared.model.times import StoreMillis
-from shared.ports.jobs import Jobs
+from shared.ports.store import Jobs
+from shared.sqlite.broker import SqliteTasks
 from shared.sqlite.database import Database
 from shared.sqlite.disk import Reserve
-from shared.sqlite.export_limits import ExportRoom
-from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.tasks import SqliteTasks
+from shared.sqlite.jobs import ExportRoom, SqliteJobs
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting

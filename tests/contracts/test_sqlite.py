@@ -7,20 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from shared.model.buckets import NEVER, Instant, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import NEVER, Instant, StoreMillis
 from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
+from shared.sqlite import overlay
 from shared.sqlite import overlay as sqlite_overlay
-from shared.sqlite import pending_rows
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
-from shared.sqlite.letters import SqliteDeadLetters
-from shared.sqlite.overlay import SqliteOverlay
-from shared.sqlite.pending_rows import weight_of
+from shared.sqlite.overlay import SqliteOverlay, weight_of
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
@@ -288,7 +286,7 @@ class TestSqliteOverlay(OverlayContract):
             return SqliteOverlay(another, "topic")
 
         async def changed(counters: Sequence[str], time: Instant) -> None:
-            await database.write(lambda db: pending_rows.raise_floors(db, counters, time))
+            await database.write(lambda db: overlay.raise_floors(db, counters, time))
 
         return Accepted(
             SqlitePublisher(database, clock, ROOM),
@@ -302,7 +300,7 @@ class TestSqliteOverlay(OverlayContract):
     async def test_who_fell_behind_the_log_of_acks_begins_anew(
         self, accepted: Accepted, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pending_rows, "ACKS_KEPT", 2)
+        monkeypatch.setattr(overlay, "ACKS_KEPT", 2)
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         for floor in range(1, 8):

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.store import Store
 from shared.sqlite.database import Database
-from shared.sqlite.snapshot import SqliteSnapshot
-from shared.sqlite.store import SqliteStore
+from shared.sqlite.store import SqliteSnapshot, SqliteStore
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract

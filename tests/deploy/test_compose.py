@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from countersink_server.cli import parser_of_all
+from countersink_server.cli.main import parser_of_all
 from deploy import emulators
 from shared.config.settings import Settings
 from tests.deploy.programs import run

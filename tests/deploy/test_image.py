@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from countersink_server.cli import parser_of_all
+from countersink_server.cli.main import parser_of_all
 from deploy.free_ports import free_port
 from deploy.sbom import LOCKS
 from tests.deploy.programs import MOST_SECONDS, run

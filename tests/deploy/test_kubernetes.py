@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from countersink_server.cli import parser_of_all
+from countersink_server.cli.main import parser_of_all
 from shared.config.settings import table
 from tests.deploy.programs import run
 from tests.meta.checkout import ROOT

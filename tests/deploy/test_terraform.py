@@ -13,10 +13,10 @@ from google.cloud.monitoring_dashboard_v1 import Dashboard
 from google.cloud.monitoring_v3 import AlertPolicy
 from google.protobuf.json_format import ParseDict, ParseError
 
-from countersink_server.cli import parser_of_all
-from ingest.access.proxies import client_of
+from countersink_server.cli.main import parser_of_all
+from ingest.access.callers import client_of
 from shared.config.settings import Settings
-from shared.google.pubsub.provision import provision
+from shared.pubsub.setup import provision
 from tests.deploy.programs import run
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.meta.checkout import ROOT

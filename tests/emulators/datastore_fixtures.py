@@ -16,9 +16,9 @@ import pytest
 
 from deploy.emulators import gcloud_environment
 from deploy.free_ports import free_port
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import DatastorePlace
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.client import DatastoreClient
+from shared.datastore.keys import DatastorePlace
+from shared.datastore.store import DatastoreStore
 from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
 from tests.needs import program

@@ -9,11 +9,10 @@ from uuid import uuid4
 import pytest
 from google.pubsub_v1 import types
 
-from shared.google.pubsub.client import TIMEOUT, PubsubClient, PubsubPlace
-from shared.google.pubsub.leases import LONGEST
-from shared.google.pubsub.provision import provision
-from shared.google.pubsub.publisher import PubsubPublisher
-from shared.google.pubsub.subscription import PubsubSubscription
+from shared.pubsub.client import TIMEOUT, PubsubClient, PubsubPlace
+from shared.pubsub.publisher import PubsubPublisher
+from shared.pubsub.setup import provision
+from shared.pubsub.subscription import LONGEST, PubsubSubscription
 from tests.emulators.datastore_fixtures import _base, shared_emulator
 
 PUBSUB = ("beta", "emulators", "pubsub", "start")

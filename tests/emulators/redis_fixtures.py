@@ -16,11 +16,11 @@ import pytest
 
 from deploy.free_ports import free_port
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import Membership, new_member
+from shared.fleet.membership import Membership, new_member
 from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
-from shared.ports.fleet import SpoolFile
+from shared.ports.store import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from tests.needs import program

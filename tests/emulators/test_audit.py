@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, judge, look
-from shared.google.datastore.client import LAG_EMULATED
-from shared.google.datastore.keys import COUNT, name_of
-from shared.google.datastore.queries import KEY, query_of
-from shared.google.datastore.store import DatastoreStore
+from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, judge, look
+from shared.datastore.client import LAG_EMULATED
+from shared.datastore.keys import COUNT, KEY, name_of, query_of
+from shared.datastore.store import DatastoreStore
 from shared.model import receipt_notes
 from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.words import Commit, Guard, Receipt, ShardAdd

@@ -11,9 +11,9 @@ import pytest
 from google.pubsub_v1 import types
 
 from countersink import AsyncClient
-from shared.google.pubsub.provision import provision
-from shared.model.promises import Promise
 from shared.model.receipts import DAY as MS_A_DAY
+from shared.model.receipts import Promise
+from shared.pubsub.setup import provision
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
 from tests.emulators.redis_fixtures import Start

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from shared.google.datastore.keys import COUNT, DatastorePlace, integer
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.keys import COUNT, DatastorePlace, integer
+from shared.datastore.store import DatastoreStore
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract

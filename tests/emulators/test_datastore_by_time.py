@@ -4,14 +4,12 @@ import asyncio
 from dataclasses import replace
 
 from flusher.flush.plan import MOST_IN_COMMIT
-from shared.google.datastore import followed_rules
-from shared.google.datastore.client import LAG_EMULATED
-from shared.google.datastore.keys import COUNT
-from shared.google.datastore.queries import KEY, query_of
-from shared.model.buckets import FOR_EVER, HOUR, BucketAdd, ByTime, TimeBucket
+from shared.datastore import buckets
+from shared.datastore.client import LAG_EMULATED
+from shared.datastore.keys import COUNT, KEY, query_of
+from shared.model.buckets import FOR_EVER, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
 from shared.model.errors import ContendedError
-from shared.model.times import StoreMillis
-from shared.runtime.backoff import Backoff, insist, tries
+from shared.runtime.retry import Backoff, insist, tries
 from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
@@ -50,7 +48,7 @@ class TestByTime:
         assert await hours(store, names[-1]) == {0: 1}
 
     async def test_processes_with_the_same_rules_share_a_promise(self, datastore: Datastore) -> None:
-        key = datastore.place.receipt(followed_rules.NAME)
+        key = datastore.place.receipt(buckets.NAME)
         versions = []
         for rules in (KEPT, KEPT, KEPT, MORE, MORE, KEPT):
             store = await datastore.store()
@@ -68,25 +66,25 @@ class TestByTime:
         await other.apply(replace(commit(("a", 1)), by_time=ByTime()))
         await shown()
         until = await since(one, KEPT)
-        assert 0 < until - await one.now() <= followed_rules.FORCE
+        assert 0 < until - await one.now() <= buckets.FORCE
         await one.apply(adding((1, 1)))
         assert await since(other, KEPT) == until, "it may come again"
 
     async def test_a_promise_is_renewed_each_hour(self, datastore: Datastore) -> None:
         store = await datastore.store()
         await store.apply(adding((1, 1)))
-        rules = followed_rules.FollowedRules(datastore.client(), datastore.place)
+        rules = buckets.FollowedRules(datastore.client(), datastore.place)
         now = await store.now()
-        await rules.promise(KEPT, StoreMillis(now + followed_rules.RENEWED - 60_000))
-        assert (await read(store)).followed[0].until <= now + followed_rules.FORCE
-        later = StoreMillis(now + followed_rules.RENEWED + 60_000)
+        await rules.promise(KEPT, StoreMillis(now + buckets.RENEWED - 60_000))
+        assert (await read(store)).followed[0].until <= now + buckets.FORCE
+        later = StoreMillis(now + buckets.RENEWED + 60_000)
         await rules.promise(KEPT, later)
         await shown()
-        assert [one.until for one in (await read(store)).followed] == [later + followed_rules.FORCE]
+        assert [one.until for one in (await read(store)).followed] == [later + buckets.FORCE]
 
     async def test_two_that_promise_at_once_are_both_kept(self, datastore: Datastore) -> None:
         async def promise(which: int) -> None:
-            rules = followed_rules.FollowedRules(datastore.client(), datastore.place)
+            rules = buckets.FollowedRules(datastore.client(), datastore.place)
             for _ in range(20):
                 try:
                     await rules.promise((KEPT[0]._replace(prefix=f"p{which}"),), StoreMillis(1_000))
@@ -109,7 +107,7 @@ class TestByTime:
         await shown()
         assert await since(store, KEPT) == FOR_EVER
         await store.apply(adding((1, 1)))
-        assert 0 < await since(store, KEPT) - await store.now() <= followed_rules.FORCE
+        assert 0 < await since(store, KEPT) - await store.now() <= buckets.FORCE
 
     async def test_what_a_snapshot_shows_of_a_closed_period_is_final(self, datastore: Datastore) -> None:
         """Commits of another process are under way when it is closed. Either the snapshot has them, or they move."""

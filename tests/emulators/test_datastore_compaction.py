@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from countersink_server.commands.audit import AGREES, UNKNOWN, judge, look
+from countersink_server.cli.audit import AGREES, UNKNOWN, judge, look
 from flusher.shards import ShardBook
 from shared.counters.compaction import Compactor
-from shared.google.datastore.client import DatastoreClient, Found
-from shared.google.datastore.keys import name_of
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.client import DatastoreClient, Found
+from shared.datastore.keys import name_of
+from shared.datastore.store import DatastoreStore
 from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
 from shared.model.receipts import DAY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.google.datastore.fleet import DatastoreFleetBook
+from shared.datastore.fleet import DatastoreFleetBook
 from tests.contracts.fleets import FleetContract, Shared
 from tests.emulators.datastore_fixtures import Datastore
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.client import DatastoreClient
+from shared.datastore.store import DatastoreStore
+from shared.model.buckets import Instant
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.contracts.store import commit, total
 from tests.emulators.datastore_fixtures import Datastore

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.words import Commit, ShardAdd
 from tests.contracts.store import commit, total

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from countersink_server.commands.audit import AGREES, DIFFERS, judge, look
+from countersink_server.cli.audit import AGREES, DIFFERS, judge, look
 from shared.counters.reader import Reader
 from shared.counters.setter import ChangeRequest, Setter
-from shared.google.datastore.keys import COUNT, NUM_SHARDS, said
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.keys import COUNT, NUM_SHARDS, said
+from shared.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
-from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Total
 from tests.contracts.store import commit
 from tests.emulators.datastore_fixtures import Datastore

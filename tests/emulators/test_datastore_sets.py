@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import random
 
-from countersink_server.commands.audit import AGREES, UNKNOWN, judge, look
+from countersink_server.cli.audit import AGREES, UNKNOWN, judge, look
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.model import receipt_notes
 from shared.model.envelope import Envelope

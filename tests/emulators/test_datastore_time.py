@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from shared.google.datastore.commit import TRANSACTION
+from shared.datastore.commit import TRANSACTION
+from shared.model.buckets import Millis, StoreMillis, WallSeconds
 from shared.model.errors import LateError, TransientError
-from shared.model.promises import Promise
-from shared.model.receipts import DAY
-from shared.model.times import Millis, StoreMillis, WallSeconds
+from shared.model.receipts import DAY, Promise
 from shared.model.words import Bounds
 from shared.runtime import metrics
-from shared.runtime.clock import SystemClock
-from shared.runtime.clock_skew import Skew
+from shared.runtime.clock import Skew, SystemClock
 from tests.contracts.store import commit, total
 from tests.emulators.datastore_fixtures import Datastore
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from countersink_server.commands.audit import AGREES, judge, look
+from countersink_server.cli.audit import AGREES, judge, look
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
@@ -22,8 +22,7 @@ from tests.emulators.published import Database as OldDatabase
 NUMBER = 900
 KILLS = 2
 SMALL_PAGES = (
-    "import shared.google.datastore.importing.entities as f; f.PAGE = 200;"
-    " from countersink_server.cli import main; main()"
+    "import shared.datastore.importing as f; f.PAGE = 200; from countersink_server.cli.main import main; main()"
 )
 """So that there is time between two of them."""
 LATENCY = 0.15

@@ -10,16 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from countersink_server.commands.importer import Importer, ImportOptions, ImportOutcome
+from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import SettingsError
-from shared.model.import_source import Source
-from shared.model.import_variants import VARIANTS
+from shared.model.imports import VARIANTS, Source
 from shared.model.receipts import DAY
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
-from shared.wiring.imports import source_of
+from shared.wiring.datastore import source_of
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
@@ -279,6 +278,6 @@ async def test_more_pages_than_one(datastore: Datastore, old: Database, variant:
 
 @pytest.fixture
 def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.google.datastore.importing.entities.PAGE", 20)
-    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_CONFIGS", 15)
-    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_KEYS", 50)
+    monkeypatch.setattr("shared.datastore.importing.PAGE", 20)
+    monkeypatch.setattr("shared.datastore.importing.MOST_CONFIGS", 15)
+    monkeypatch.setattr("shared.datastore.importing.MOST_KEYS", 50)

@@ -8,33 +8,28 @@ from typing import Any
 import orjson
 import pytest
 
-from flusher.jobs.add import Adding
-from flusher.jobs.export import Exporting
-from flusher.jobs.export_series import ExportingSeries
-from flusher.jobs.runner import Runner
-from flusher.jobs.visit import Visit
-from flusher.jobs.worker import Worker
+from flusher.jobs.kinds import Adding, Exporting, ExportingSeries, Visit
+from flusher.jobs.worker import Runner, Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.start_job import JobStarter
-from shared.google.datastore.client import DatastoreClient, Found
-from shared.google.datastore.jobs import BOOKS, DatastoreJobs
-from shared.google.datastore.keys import name_of
-from shared.google.pubsub.client import TIMEOUT
-from shared.google.pubsub.tasks import PubsubTasks
+from shared.datastore.client import DatastoreClient, Found
+from shared.datastore.jobs import BOOKS, DatastoreJobs
+from shared.datastore.keys import name_of
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
-from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
+from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
+from shared.model.envelope import Span
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Task
 from shared.model.receipts import DAY
-from shared.model.spans import Span
-from shared.model.times import Instant, Millis
 from shared.model.words import Commit, Receipt, ShardAdd
+from shared.pubsub.client import TIMEOUT
+from shared.pubsub.subscription import PubsubTasks
 from shared.runtime.clock import SystemClock
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting

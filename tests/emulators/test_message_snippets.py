@@ -15,12 +15,12 @@ import pytest
 
 from deploy.emulators import gcloud_environment
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
-from shared.google.pubsub.client import PubsubPlace
-from shared.google.pubsub.provision import provision
+from flusher.flush.window import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.words import Message
+from shared.pubsub.client import PubsubPlace
+from shared.pubsub.setup import provision
 from shared.runtime.clock import SystemClock
 from shared.wire.codec import encode
 from tests.contracts.store import total

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ingest.publishing import new_names
-from ingest.publishing.new_names import NewNames
+from ingest.accept import new_names
+from ingest.accept.new_names import NewNames
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import OverloadedError

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
+from flusher.flush.window import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.contracts.broker import pull_all
 from tests.contracts.store import total

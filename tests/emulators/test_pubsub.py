@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
-from shared.google.pubsub import requests
-from shared.google.pubsub.client import PubsubPlace, SetupError
-from shared.google.pubsub.publisher import FRESH
+from shared.model.buckets import BrokerMillis, Instant
 from shared.model.envelope import Envelope
 from shared.model.errors import TooLargeError, UnkeptError
-from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Increment, Message
+from shared.pubsub import publisher
+from shared.pubsub.client import PubsubPlace, SetupError
+from shared.pubsub.publisher import FRESH
 from shared.wire.codec import decode, encode
 from tests.contracts.broker import BYTES, LONG, MANY, message, numbers, pull, pull_all, tokens
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub
@@ -44,7 +44,7 @@ async def test_a_message_too_large_for_any_request_is_refused_before_anything_is
 
 
 async def test_the_largest_message_is_carried(pubsub: Pubsub) -> None:
-    largest = Message(b" " * (requests.MOST_BYTES - 100), {"number": "1"})
+    largest = Message(b" " * (publisher.MOST_BYTES - 100), {"number": "1"})
     await pubsub.publisher().publish([largest])
     (held,) = await pull_all(pubsub.subscription(), 1)
     assert held.message == largest
@@ -139,14 +139,14 @@ async def test_a_buried_message_keeps_what_it_was(pubsub: Pubsub) -> None:
     assert dict(letter.attributes) == {
         "number": "1",
         "ce-id": "7",
-        requests.REASON: "the data is not JSON",
-        requests.MESSAGE_ID: held.message_id,
-        requests.PUBLISHED: str(held.published),
-        requests.TOPIC: pubsub.place.topic,
+        publisher.REASON: "the data is not JSON",
+        publisher.MESSAGE_ID: held.message_id,
+        publisher.PUBLISHED: str(held.published),
+        publisher.TOPIC: pubsub.place.topic,
     }
 
 
-@pytest.mark.parametrize(("size", "attributes"), [(requests.MOST_BYTES - 800, 49), (10, 99)])
+@pytest.mark.parametrize(("size", "attributes"), [(publisher.MOST_BYTES - 800, 49), (10, 99)])
 async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: int, attributes: int) -> None:
     huge = Message(b" " * size, {"number": "1", **{f"key-{n}": "v" for n in range(attributes)}})
     await pubsub.publisher().publish([huge])
@@ -154,11 +154,11 @@ async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: 
     (held,) = await pull_all(subscription, 1)
     await subscription.bury(held, "ü" * 2_000)
     (letter,) = await pubsub.dead_letters()
-    assert letter.attributes[requests.MESSAGE_ID] == held.message_id
-    assert letter.attributes[requests.CUT] == str(size)
-    assert letter.attributes[requests.REASON] == "ü" * 512
+    assert letter.attributes[publisher.MESSAGE_ID] == held.message_id
+    assert letter.attributes[publisher.CUT] == str(size)
+    assert letter.attributes[publisher.REASON] == "ü" * 512
     assert len(letter.data) == size if size == 10 else size - 1_000 < len(letter.data) < size
-    assert len(letter.attributes) <= requests.MOST_ATTRIBUTES
+    assert len(letter.attributes) <= publisher.MOST_ATTRIBUTES
     assert await pull(subscription) == []
 
 

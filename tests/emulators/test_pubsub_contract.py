@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.google.pubsub import letters as pubsub_letters
-from shared.google.pubsub.client import TIMEOUT
-from shared.google.pubsub.letters import PubsubDeadLetters
-from shared.google.pubsub.publisher import PubsubPublisher
-from shared.google.pubsub.requests import MOST_BYTES, REASON, dead_letter, to_wire
+from shared.model.buckets import BrokerMillis
 from shared.model.errors import OverloadedError
-from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message
+from shared.pubsub import letters as pubsub_letters
+from shared.pubsub.client import TIMEOUT
+from shared.pubsub.letters import PubsubDeadLetters
+from shared.pubsub.publisher import MOST_BYTES, REASON, PubsubPublisher, dead_letter, to_wire
 from shared.runtime.clock import SystemClock
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
 from tests.contracts.leases import LeaseContract

@@ -9,10 +9,10 @@ import grpc
 import pytest
 from google.iam.v1 import iam_policy_pb2
 
-from shared.google.pubsub.client import PubsubClient, PubsubPlace, SetupError
-from shared.google.pubsub.publisher import PubsubPublisher
-from shared.google.pubsub.subscription import PubsubSubscription
 from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
+from shared.pubsub.client import PubsubClient, PubsubPlace, SetupError
+from shared.pubsub.publisher import PubsubPublisher
+from shared.pubsub.subscription import PubsubSubscription
 from tests.contracts.broker import message
 
 PLACE = PubsubPlace("p", "t", "s")

@@ -8,11 +8,10 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from shared.google.pubsub.client import TIMEOUT, PubsubClient
-from shared.google.pubsub.provision import provision
-from shared.google.pubsub.subscription_check import KeptPublisher
 from shared.model.errors import TransientError, UnkeptError
 from shared.model.words import Delivery
+from shared.pubsub.client import TIMEOUT, PubsubClient
+from shared.pubsub.setup import KeptPublisher, provision
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.front import Front, front
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from google.pubsub_v1 import types
 
+from shared.model.buckets import BrokerMillis, Instant
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery
 from shared.ports.broker import Subscription
 from shared.wire.codec import decode, encode

@@ -6,8 +6,8 @@ from typing import Any
 
 from google.pubsub_v1 import types
 
-from shared.google.pubsub.client import PubsubClient
-from shared.google.pubsub.provision import costs, losses, provision
+from shared.pubsub.client import PubsubClient
+from shared.pubsub.setup import costs, losses, provision
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.pubsub_fixtures import Pubsub
 

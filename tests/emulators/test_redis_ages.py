@@ -9,18 +9,17 @@ import pytest
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import Membership, new_member
+from shared.fleet.membership import Membership, new_member
+from shared.model.buckets import Millis, StoreMillis, WallSeconds
 from shared.model.envelope import Envelope
-from shared.model.promises import Promise, promised
-from shared.model.receipts import DAY, HOUR
-from shared.model.times import Millis, StoreMillis, WallSeconds
+from shared.model.receipts import DAY, HOUR, Promise, promised
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
+from shared.wiring.files import open_spool
 from shared.wiring.process import redis_overlay
-from shared.wiring.spool import open_spool
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
 from tests.world.memory.store import MemoryStore
 
@@ -120,7 +119,7 @@ async def test_nothing_is_exact_and_wrong_once_a_receipt_may_be_gone(fleet: Flee
 async def test_with_too_many_old_entries_nothing_is_exact(
     fleet: Fleet, time: LaterClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.redis.entry_scripts.MOST_UNSURE", 1)
+    monkeypatch.setattr("shared.redis.scripts.MOST_UNSURE", 1)
     for one in (SMALL, DEFAULT):
         await promise(fleet, one)
     ingest = await process(fleet)
@@ -212,7 +211,7 @@ async def test_nothing_is_exact_while_the_promises_are_unknown(
         return await promises()
 
     monkeypatch.setattr(fleet.store, "promises", asked)
-    monkeypatch.setattr("shared.redis.ages.AGAIN", 0.0)
+    monkeypatch.setattr("shared.redis.overlay.AGAIN", 0.0)
     ingest = await process(fleet)
     await accept(ingest, "e")
     time.ahead = 30 * 86_400.0

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from deploy.free_ports import free_port
+from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
-from shared.model.times import Instant
-from shared.redis import entry_scripts
+from shared.redis import scripts
 from shared.redis.links import MOST, TIMEOUT, Script
-from shared.redis.server import Identity
-from shared.redis.server_checks import findings_of
+from shared.redis.server import Identity, findings_of
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
@@ -318,7 +317,7 @@ async def test_a_store_that_hangs_holds_up_no_answer(fleet: Fleet, monkeypatch: 
 
     monkeypatch.setattr(fleet.book, "look", hang)
     monkeypatch.setattr(fleet.book, "change", hang)
-    monkeypatch.setattr("shared.fleet.fleet_view.PATIENCE", 0.2)
+    monkeypatch.setattr("shared.fleet.fleet_view.LOOK_WITHIN", 0.2)
     for number in range(20):
         async with asyncio.timeout(0.5):
             await accept(overlay, f"e{number}")
@@ -330,8 +329,8 @@ async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis would tell it to every reader, again and again, and has one thread for all."""
-    shown = entry_scripts.VIEW.text.replace(str(entry_scripts.MOST_SHOWN), "5")
-    monkeypatch.setattr(entry_scripts, "VIEW", Script(shown))
+    shown = scripts.VIEW.text.replace(str(scripts.MOST_SHOWN), "5")
+    monkeypatch.setattr(scripts, "VIEW", Script(shown))
     one, other = await fleet.process(), await fleet.process()
     await until_exact(one)
     await until_exact(other)

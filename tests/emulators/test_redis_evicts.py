@@ -6,8 +6,8 @@ import pytest
 
 from shared.config.findings import FAIL, WARN
 from shared.redis.links import Script
-from shared.redis.member_scripts import WHO
-from shared.redis.server_checks import PROBE, findings_of, flaw_of_policy
+from shared.redis.scripts import WHO
+from shared.redis.server import PROBE, findings_of, flaw_of_policy
 from tests.emulators.redis_fixtures import (
     Fleet,
     RedisServer,

@@ -11,23 +11,22 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
-from shared.fleet.publisher_record import JOINED, OWES
+from shared.fleet.membership import JOINED, OWES
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
-from shared.redis import entry_names
-from shared.redis.entry_scripts import WRITE
+from shared.redis import views
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
-from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
+from shared.redis.scripts import FENCE, WRITE
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
-from shared.wiring.fleet_setup import FleetSetup
-from shared.wiring.spool import open_spool
+from shared.wiring.doctor import FleetSetup
+from shared.wiring.files import open_spool
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
@@ -109,7 +108,7 @@ async def test_jobs_get_no_names_that_were_asked_for_while_the_fleet_changed(
     async def meanwhile(*what: Any) -> Any:
         network.close()
         await accept(one, "apart", "apart")
-        found = await entry_names.names_in(*what)
+        found = await views.names_in(*what)
         network.open()
         await until_exact(one, two)
         return found
@@ -267,7 +266,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have forgotten it."""
-    monkeypatch.setattr("shared.fleet.publisher_record.SILENCE", 0.5)
+    monkeypatch.setattr("shared.fleet.membership.SILENCE", 0.5)
     one = await fleet.process()
     member_of(one).membership._silence = 0.5
 
@@ -323,7 +322,7 @@ async def test_what_was_lost_makes_readings_inexact_until_somebody_says_otherwis
 async def test_an_owing_record_that_stands_still_is_struck(
     fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.redis.gone_members.STRUCK_AFTER", 0.3)
+    monkeypatch.setattr("shared.redis.member.STRUCK_AFTER", 0.3)
     await lost(fleet, network)
 
     async def struck() -> bool:
@@ -337,7 +336,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
     fleet: Fleet, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     """No process has to be started for that. The lock files may be `lost`: somebody has moved the file alone."""
-    monkeypatch.setattr("shared.redis.gone_members.STRUCK_AFTER", 0.3)
+    monkeypatch.setattr("shared.redis.member.STRUCK_AFTER", 0.3)
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )
@@ -542,7 +541,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
     redis: RedisServer, start_redis: Start, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rolling restart with another COUNTERSINK_OVERLAY: what waits in the first one is not forgotten."""
-    monkeypatch.setattr("shared.redis.overlay_naming.ELSEWHERE", 1.0)
+    monkeypatch.setattr("shared.redis.member.ELSEWHERE", 1.0)
     other = start_redis()
     one, two = await fleet.process(), await fleet.process(other.url)
     await accept(one, "old")
@@ -654,7 +653,7 @@ async def test_floors_that_are_forgotten_become_the_floor_of_all(
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long a process was suspended, its base meets one of them."""
-    monkeypatch.setattr("shared.redis.entry_scripts.FORGET", Script(_forgetful()))
+    monkeypatch.setattr("shared.redis.scripts.FORGET", Script(_forgetful()))
     one = await fleet.process()
     await accept(one, "e")
     await one.settle(keys("e"), Instant(1_000_000))
@@ -669,7 +668,7 @@ async def test_floors_that_are_forgotten_become_the_floor_of_all(
 
 
 def _forgetful() -> str:
-    from shared.redis.entry_scripts import FLOORS_KEPT, FORGET  # noqa: PLC0415 (before it is replaced)
+    from shared.redis.scripts import FLOORS_KEPT, FORGET  # noqa: PLC0415 (before it is replaced)
 
     return FORGET.text.replace(str(FLOORS_KEPT), "0")
 
@@ -678,7 +677,7 @@ async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first steps of the write were in what is gone, and the last ones were not."""
-    monkeypatch.setattr("shared.redis.entries.MOST_IN_ONE_STEP", 1)
+    monkeypatch.setattr("shared.redis.own_entries.MOST_IN_ONE_STEP", 1)
     one, two = await fleet.process(timeout=5.0), await fleet.process(timeout=5.0)
     member, server = member_of(one), one._server
     ask, asked = server.ask, 0

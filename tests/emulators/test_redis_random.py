@@ -15,11 +15,11 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.model.buckets import StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import DAY, key_of_set
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
@@ -276,9 +276,9 @@ def member_of(overlay: RedisOverlay) -> str:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.fleet.publisher_record.MARGIN", 0.05)
-    monkeypatch.setattr("shared.redis.overlay_naming.FIRST", 0.1)
-    monkeypatch.setattr("shared.redis.overlay_naming.MOST", 0.5)
+    monkeypatch.setattr("shared.fleet.membership.LOOK_MARGIN", 0.05)
+    monkeypatch.setattr("shared.redis.member.FIRST", 0.1)
+    monkeypatch.setattr("shared.redis.member.LONGEST_WAIT", 0.5)
     async with contextlib.AsyncExitStack() as stack:
         networks = [await stack.enter_async_context(proxy(redis.host)) for _ in range(3)]
         disorder = Disorder(seed, redis, fleet, networks)

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.redis import entry_scripts, member_scripts
+from shared.redis import scripts
 from shared.redis.links import Links, Script
 from tests.emulators.redis_fixtures import RedisServer
 from tests.interleavings.simulation.servers import RedisServer as StandIn
@@ -22,11 +22,11 @@ _INSTANT = re.compile(rb"\b1[0-9]{12}\b")
 
 def soon(script: Script) -> Script:
     """The same, with no patience: entries are due at once, and floors are forgotten at once."""
-    text = script.text.replace(str(entry_scripts.FLOORS_KEPT), "0").replace(str(entry_scripts.PATIENCE), "0")
+    text = script.text.replace(str(scripts.FLOORS_KEPT), "0").replace(str(scripts.SETTLE_WITHIN_MS), "0")
     return Script(text.replace("now + age", "now"))
 
 
-WRITE, FORGET, UNSETTLED = map(soon, (entry_scripts.WRITE, entry_scripts.FORGET, entry_scripts.UNSETTLED))
+WRITE, FORGET, UNSETTLED = map(soon, (scripts.WRITE, scripts.FORGET, scripts.UNSETTLED))
 
 
 def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
@@ -41,20 +41,20 @@ def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
         *[(WRITE, written)] * 4,
         (WRITE, [member, 1, 1]),
         (WRITE, [*written, chance.choice(KEYS), "y.0", 3, payload]),
-        (entry_scripts.WITHDRAW, [key, publish_try]),
-        (entry_scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
-        (entry_scripts.RAISE, [floor, names[0]]),
+        (scripts.WITHDRAW, [key, publish_try]),
+        (scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
+        (scripts.RAISE, [floor, names[0]]),
         (FORGET, [chance.choice([0, 10**5])]),
         (
-            entry_scripts.VIEW,
+            scripts.VIEW,
             [chance.choice([0, 10]), chance.choice([0, 20]), *(part for name in names for part in (name, ""))],
         ),
-        (entry_scripts.HOLDS, KEYS),
+        (scripts.HOLDS, KEYS),
         (UNSETTLED, [10]),
-        (entry_scripts.GONE, [key, publish_try, "other", "x.0"]),
-        (member_scripts.HEARD, [member]),
-        (member_scripts.FENCE, [member]),
-        (member_scripts.WHO, []),
+        (scripts.GONE, [key, publish_try, "other", "x.0"]),
+        (scripts.HEARD, [member]),
+        (scripts.FENCE, [member]),
+        (scripts.WHO, []),
     ]
     return chance.choice(calls)
 
@@ -73,14 +73,14 @@ def comparable(reply: Any) -> Any:
 async def test_it_answers_as_redis_does(seed: int, redis: RedisServer) -> None:
     chance = random.Random(seed)
     stand_in, links = StandIn("a", lambda: time.time() - 1_800_000_000), Links(redis.url)
-    real = (await links.run(member_scripts.MAKE, PREFIX))[1]
-    ours = stand_in.run(member_scripts.MAKE.text, PREFIX, ())[1]
+    real = (await links.run(scripts.MAKE, PREFIX))[1]
+    ours = stand_in.run(scripts.MAKE.text, PREFIX, ())[1]
     for step in range(400):
         script, arguments = drawn(chance)
         known = chance.random() > 0.02
         expected = await links.run(script, PREFIX, real if known else b"another", *arguments)
         found = stand_in.run(script.text, PREFIX, [ours if known else b"another", *arguments])
-        if script is member_scripts.WHO:
+        if script is scripts.WHO:
             expected, found = expected[1:], found[1:]
         elif script is UNSETTLED:  # in order of time, which is not the same
             expected, found = sorted(expected[-1]), sorted(found[-1])

@@ -13,8 +13,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from ingest.publishing.forwarding import PAUSE
-from ingest.publishing.spool import Spool
+from ingest.accept.spool import PAUSE, Spool
 from shared.model.envelope import Envelope
 from shared.model.errors import BrokerRejectedError, TransientError
 from shared.model.words import Message

@@ -3,12 +3,11 @@
 import asyncio
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
+from flusher.flush.window import FlushPolicy
+from ingest.accept.batch import Batch, Uses
+from ingest.accept.coalescer import Pace
+from ingest.accept.publishing import Publishing
 from ingest.api.receipts import AppliedWaits, Tracking
-from ingest.publishing.batch import Batch
-from ingest.publishing.linger import Pace
-from ingest.publishing.publishing import Publishing
-from ingest.publishing.uses import Uses
 from shared.http.tenants import LOCAL
 from shared.model.words import Increment
 from shared.ports.store import Store

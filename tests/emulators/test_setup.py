@@ -13,11 +13,10 @@ import pytest
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding
-from shared.google.datastore.queries import query_of
-from shared.google.datastore.setup import DatastoreSetup
-from shared.google.datastore.ttl_policy import Ttl
+from shared.datastore.keys import query_of
+from shared.datastore.setup import DatastoreSetup, Ttl
+from shared.model.buckets import Monotonic, StoreMillis, WallSeconds
 from shared.model.errors import SettingsError
-from shared.model.times import Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt
 from tests.cli.running import Done, environment, run
 from tests.emulators.datastore_fixtures import PROJECT, Datastore

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink_server.process.run import flusher_of, letter_desk_of
-from flusher.cleanup.deleted_counters import CounterRemover
+from countersink_server.serve.run import flusher_of, letter_desk_of
+from flusher.cleanup import CounterRemover
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker
@@ -21,7 +21,7 @@ from ingest.service import Ingest
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import FleetView
 from shared.http.server import listen
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 from shared.wiring.process import Parts, connect
 from tests.http import answer, contract
 from tests.http.answer import Answer

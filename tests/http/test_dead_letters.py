@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from flusher.dead_letters import letter_desk
+from flusher.dead_letters import desk
 from shared.model.dead_letters import MOST_COUNTERS
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.words import Increment, Message
 from shared.runtime import metrics
-from shared.sqlite.letters import SqliteDeadLetters
+from shared.sqlite.broker import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.http.answer import Answer
@@ -108,7 +108,7 @@ async def test_pages_show_each_letter_once_and_are_bounded(
     service: Service, tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if most of the broker's letters are in the store."""
-    monkeypatch.setattr(letter_desk, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(desk, "MOST_LOOKED_AT", 2)
     many = encode(Envelope("many", {f"poison:{number}": 1 for number in range(MOST_COUNTERS + 7)}))
     nonsense = [Message(b"nonsense %d" % number) for number in range(3)]
     await bury(service, tmp_path, *map(poison, range(5)), *nonsense, many)
@@ -203,7 +203,7 @@ async def test_a_replay_ends_in_time_and_says_that_there_is_more(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(service, tmp_path, *map(poison, range(250)))
-    monkeypatch.setattr(letter_desk, "LONGEST", 0.0)
+    monkeypatch.setattr(desk, "LONGEST", 0.0)
     counted = [(await replay(service, all=True))["counted"] for _ in range(3)]
     assert counted == [100, 100, 50]
     assert (await replay(service, all=True))["more"] is False
@@ -218,7 +218,7 @@ async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
         raise TransientError("the store is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(letter_desk, "PATIENCE", 0.0)
+        patch.setattr(desk, "RETRY_STEP_FOR", 0.0)
         patch.setattr(SqliteStore, "apply", away)
         answer = await service.post("/v1/dead-letters/replay", b'{"all": true}')
         assert (answer.status, answer.json["detail"]) == (503, "the store is away")
@@ -236,14 +236,14 @@ async def test_a_broker_that_does_not_answer_is_503(
 
     target, body = ("", None) if method == "GET" else ("/replay", b'{"all": true}')
     with monkeypatch.context() as patch:
-        patch.setattr(letter_desk, "LONGEST_CALL", 0.05)
+        patch.setattr(desk, "LONGEST_CALL", 0.05)
         patch.setattr(SqliteDeadLetters, "pull", hang)
         assert (await service.ask(method, f"/v1/dead-letters{target}", body)).status == 503
     assert await letters(service) == []
 
 
 async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_desk, "MOST_WAITING", 0)
+    monkeypatch.setattr(desk, "MOST_WAITING", 0)
     held = asyncio.Event()
     begun = asyncio.Event()
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from ingest.access.caller import Caller
+from ingest.access.callers import Caller
 from ingest.access.door import Door
 from ingest.http.problems import Problem
 from shared.model.errors import CountersinkError, OverloadedError, ShareError

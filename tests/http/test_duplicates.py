@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingest.publishing.known_ids import KnownIds
+from ingest.accept.admission import KnownIds
 from shared.model import receipt_notes
 from shared.model.errors import TransientError
 from tests.http.both_ways import END, check, check_totals, pair, post

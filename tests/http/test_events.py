@@ -8,10 +8,10 @@ import pytest
 from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from ingest.access.owners import OWNED_RECEIPT, event_id
+from ingest.accept.admission import KnownIds
+from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.access.callers import OWNED_RECEIPT, event_id
 from ingest.parsing.events import BATCH, MOST_EVENTS, ONE
-from ingest.publishing.coalescer import MAX_ENTRIES
-from ingest.publishing.known_ids import KnownIds
 from shared.config.settings import Settings
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_DELTA, Message

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from shared.config.windows import rules_of
+from shared.config.settings import rules_of
 from shared.counters.series import MOST_POINTS
 from shared.model.errors import InexactError
 from shared.sqlite.database import connect_to
@@ -220,7 +220,7 @@ async def test_chunks_are_small_and_have_each_counter_once(keeping: Service, mon
         await keeping.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names[number : number + 50], 1)}))
     await keeping.apply()
     most = 700
-    monkeypatch.setattr("flusher.jobs.export_series.MOST_BYTES", most)
+    monkeypatch.setattr("flusher.jobs.kinds.MOST_BYTES", most)
     assert (await start(keeping, by="day")).status == 202
     await keeping.work()
     assert [line["name"] for line in await lines(keeping)] == names

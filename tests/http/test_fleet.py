@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shared.fleet.fleet_view import FleetView
+from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
-from shared.model.times import StoreMillis
-from shared.ports.fleet import FleetLook
+from shared.ports.store import FleetLook
 from tests.http.service import Service, running
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingest.publishing.known_ids import KnownIds
+from ingest.accept.admission import KnownIds
 from tests.http.service import Service
 
 

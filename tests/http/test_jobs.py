@@ -10,14 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
-from countersink_server.process.run import _flush
+from countersink_server.serve.run import _flush
 from shared.config.settings import Settings
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.jobs import KINDS, RUNNING
-from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt, View
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Stop
 from shared.sqlite.database import connect_to
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.overlay import SqliteOverlay

@@ -14,10 +14,9 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from ingest.access.audit import AUDIT
+from ingest.access.callers import AUDIT
 from ingest.access.door import Door
-from ingest.access.keyring import KeyRing
-from ingest.access.keys import make, parse, written
+from ingest.access.keys import KeyRing, make, parse, written
 from ingest.api.counters import ReadRoutes
 from shared.config.lists import networks
 from shared.model.errors import SettingsError

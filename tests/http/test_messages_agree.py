@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 
 from ingest.parsing import parse
-from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import BodyError
+from shared.model.buckets import BrokerMillis
 from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import UnreadableError
 from shared.model.receipts import key_of_envelope
-from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Message
 from shared.wire.codec import decode
 from shared.wire.content import MAX_ITEMS

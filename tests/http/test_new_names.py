@@ -18,7 +18,7 @@ LIMITS = "a=:=3,page:=2,=8"
 
 @pytest.fixture(autouse=True)
 def _counts_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.publishing.new_names.COUNT_AGAIN", 0.01)
+    monkeypatch.setattr("ingest.accept.new_names.COUNT_AGAIN", 0.01)
 
 
 @pytest.fixture(params=[True, False], ids=["fast path", "routes"])

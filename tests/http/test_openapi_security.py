@@ -8,9 +8,9 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from ingest.access import scopes
-from ingest.access.credentials import credentials_in
+from ingest.access.callers import credentials_in
 from ingest.access.door import Door
-from ingest.access.keyring import KeyRing
+from ingest.access.keys import KeyRing
 from ingest.http.problems import Problem, problem_of
 from shared.model.errors import ShareError
 from tests.http import contract

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.access.owners import OWNED, batch_id, owned, signed
-from shared.model.job_shares import MOST_RUNNING
+from ingest.access.callers import OWNED, batch_id, owned, signed
+from shared.model.jobs import MOST_RUNNING
 from tests.http.answer import Answer
 from tests.http.keys import keys_file
 from tests.http.service import Service, running

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.parsing import parse
-from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import BodyError
 from tests.http import parse_model as model
 
 NAMES = st.one_of(

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from ingest.access import keyring
+from ingest.access import keys
 from ingest.access.keys import parse
 from shared.config.settings import Settings
 from tests.http.answer import Answer
@@ -218,7 +218,7 @@ async def test_a_key_has_a_rate_beside_those_of_its_clients(tmp_path: Path) -> N
 
 
 async def test_rates_of_few_clients_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyring, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(keys, "MOST_CLIENTS", 3)
     async with site(tmp_path, ManualClock()) as pages:
         for client in range(9):
             assert (await pages.post("site", "/v1/counters/page:a", client=client)).status == 202

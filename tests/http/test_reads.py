@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.envelope import Envelope
-from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt
 from tests.http.service import Service, running, url_name
 

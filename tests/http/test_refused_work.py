@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.http import refused_work
-from ingest.http.refused_work import MOST_TENANTS, PER_ITEM, RATE, RefusedWork
+from ingest.http import bodies
+from ingest.http.bodies import MOST_TENANTS, PER_ITEM, RATE, RefusedWork
 from ingest.parsing import parse
 from shared.model.errors import ShareError
 from shared.model.words import Deltas
@@ -25,7 +25,7 @@ def packed(size: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:
 async def test_a_sender_whose_bodies_are_refused_must_slow_down_and_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refused_work, "RATE", 1)
+    monkeypatch.setattr(bodies, "RATE", 1)
     async with running(tmp_path, max_body_bytes=LIMIT) as service:
         bad = packed(99_000)
         statuses = []
@@ -46,7 +46,7 @@ async def test_a_sender_whose_bodies_are_refused_must_slow_down_and_others_are_s
 async def test_rejected_items_of_a_batch_that_counts_are_refused_work_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refused_work, "RATE", 1)
+    monkeypatch.setattr(bodies, "RATE", 1)
     async with running(tmp_path, max_body_bytes=LIMIT) as service:
         bad = packed(99_000, b'[{"counter":"a"},')
         statuses = [(await service.post("/v1/increments", bad, Content_Encoding="gzip")).status for _ in range(10)]
@@ -56,7 +56,7 @@ async def test_rejected_items_of_a_batch_that_counts_are_refused_work_too(
 
 
 async def test_good_bodies_are_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_work, "RATE", 1)
+    monkeypatch.setattr(bodies, "RATE", 1)
     async with running(tmp_path, max_body_bytes=LIMIT) as service:
         good = gzip.compress(b"[" + b",".join([b'{"counter":"a","delta":1}'] * 3_000) + b"]")
         for _ in range(20):

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.access import rules
 from ingest.api import openapi
-from ingest.server.middleware import POST, UNDER_WAY
+from ingest.http.middleware import POST, UNDER_WAY
 from shared.model.errors import OverloadedError
 from tests.http.both_ways import poll
 from tests.http.service import Service, running

@@ -12,8 +12,8 @@ from ingest.api import totals
 from ingest.api.increments import MOST_VALUES
 from ingest.api.totals import Totals
 from shared.counters.reader import Reader
+from shared.model.buckets import WallSeconds
 from shared.model.errors import DamagedError, TransientError
-from shared.model.times import WallSeconds
 from shared.model.words import Reading
 from tests.http.keys import keys_file
 from tests.http.service import Service, running

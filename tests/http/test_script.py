@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.parsing import form
-from ingest.parsing.json_object import BodyError
+from ingest.parsing import parse
+from ingest.parsing.parse import BodyError
 from tests.http.keys import SHOP, keys_file
 from tests.http.service import Service, running
 from tests.http.test_browsers import CROSS, ask
@@ -99,7 +99,7 @@ async def test_a_form_with_a_bad_increment_is_a_batch_without_a_good_one(service
 @given(st.binary(max_size=40).map(lambda rest: b"id=" + rest))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
-        found = form.fields(body)
+        found = parse.fields(body)
     except BodyError as error:
         status = error.status
     else:

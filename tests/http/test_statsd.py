@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import statsd as library  # type: ignore[import-untyped] # it has no types
 
-from countersink_server.process.sockets import Address, listening
-from ingest.statsd import sender, streams, turns
+from countersink_server.serve.sockets import Address, listening
+from ingest.statsd import statsd, streams
 from ingest.statsd.statsd import Statsd
 from ingest.statsd.streams import LONGEST_LINE
 from shared.config.settings import Settings
@@ -235,7 +235,7 @@ async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pyt
         while lines.seen() < 20 * 10_000 + 3 * 10_000:
             turn += 1
             await asyncio.sleep(0)
-    assert max(taken.values()) <= turns.MOST_BYTES + turns.PIECE
+    assert max(taken.values()) <= streams.MOST_BYTES + streams.PIECE
     for _, writer in opened:
         writer.close()
     await lines.statsd.sender.send_all()
@@ -276,7 +276,7 @@ async def value(lines: Lines, name: str) -> int:
 async def test_the_prefixes_and_the_rate_of_the_key_hold(
     limited: Lines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(statsd, "LONGEST_PAUSE", 0.1)
     bucket = limited.statsd._enter().bucket
     assert bucket is not None
     limited.send(b"app.a:1|c\nother:1|c\n" + b"app.a:1|c\n" * 1_999)

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 import countersink
-from countersink_server import cli
+from countersink_server.cli import main
 from ingest.api.routes import ROUTES
 from shared.config.settings import table
 from shared.runtime.metrics import REGISTRY
@@ -71,7 +71,7 @@ def test_the_metrics_are_listed() -> None:
 
 def test_the_commands_are_listed() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
-    (commands,) = [action for action in cli.parser_of_all()._actions if isinstance(action, argparse._SubParsersAction)]
+    (commands,) = [action for action in main.parser_of_all()._actions if isinstance(action, argparse._SubParsersAction)]
     assert set(re.findall(r"^\| `countersink ([a-z]+)", text, re.MULTILINE)) == set(commands.choices)
 
 

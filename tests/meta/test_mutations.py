@@ -33,9 +33,9 @@ def test_no_two_have_the_same_name() -> None:
         ("shared.gone.was_compacted", instead(1)),
         ("shared.model.sharding.was_compacted", lambda there: there),
         ("shared.model.sharding.was_compacted", calling(choose=None)),
-        ("shared.sqlite.guards._CHANGE", text("what is not there", "")),
-        ("shared.sqlite.guards._CHANGE", text("counter", "")),
-        ("shared.sqlite.guards._CHANGE", text("INSERT", "INSERT")),
+        ("shared.sqlite.store._CHANGE", text("what is not there", "")),
+        ("shared.sqlite.store._CHANGE", text("counter", "")),
+        ("shared.sqlite.store._CHANGE", text("INSERT", "INSERT")),
     ],
 )
 def test_one_that_would_do_nothing_is_refused(place: str, make: object) -> None:

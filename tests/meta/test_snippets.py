@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from countersink_server.cli import parser_of_all
+from countersink_server.cli.main import parser_of_all
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Running, processes
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Final
 
-from countersink_server.cli import parser_of_all
+from countersink_server.cli.main import parser_of_all
 from shared.config.settings import Settings
 from tests.meta.checkout import ROOT
 

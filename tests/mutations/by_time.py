@@ -12,7 +12,7 @@ AUDIT = "tests/unit/commands/test_audit_buckets.py"
 AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
 EXPORTS = "tests/http/test_export_series.py"
 DATASTORE = "tests/emulators/test_datastore_by_time.py"
-FOLLOWED = "shared.google.datastore.followed_rules."
+FOLLOWED = "shared.datastore.buckets."
 
 mutation("a commit adds to no bucket", "flusher.flush.commit_loop.by_time_of", SERIES)(returning(ByTime()))
 
@@ -42,7 +42,7 @@ def _(_: Any) -> Any:
     return lambda when, closed, latest: when
 
 
-@mutation("a commit to Datastore does not look at what is closed", "shared.google.datastore.commit.moved", DATASTORE)
+@mutation("a commit to Datastore does not look at what is closed", "shared.datastore.commit.moved", DATASTORE)
 def _(_: Any) -> Any:
     return lambda adds, closed, latest: adds
 
@@ -65,17 +65,17 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation("a snapshot lacks the buckets of the last entity", "shared.google.datastore.buckets.counted", DATASTORE)
+@mutation("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets.counted", DATASTORE)
 def _(counted: Any) -> Any:
     return lambda found, *asked: counted([*found][:-1], *asked)
 
 
-AUDITED = "countersink_server.commands.audit_buckets.whole_since"
+AUDITED = "countersink_server.cli.audit.whole_since"
 mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
 mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
 
 
-@mutation("an export skips what does not fit into a chunk", "flusher.jobs.export_series.PageOutcome", EXPORTS)
+@mutation("an export skips what does not fit into a chunk", "flusher.jobs.kinds.PageOutcome", EXPORTS)
 def _(outcome: Any) -> Any:
     return lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
 

@@ -6,7 +6,7 @@ from tests.mutations.mutation import instead, mutation, returning
 
 
 @mutation(
-    "a batch is sent again under another key", "countersink.batches.Batch.request", "tests/unit/client/test_incr.py"
+    "a batch is sent again under another key", "countersink.sender.Batch.request", "tests/unit/client/test_incr.py"
 )
 def _(there: Any) -> Any:
     return property(there.func)
@@ -14,7 +14,7 @@ def _(there: Any) -> Any:
 
 mutation(
     "a batch that may have been accepted is divided",
-    "countersink.batches.Batch.divisible",
+    "countersink.sender.Batch.divisible",
     "tests/unit/client/test_doubt.py",
 )(instead(property(lambda self: len(self) > 1)))
 

@@ -20,8 +20,8 @@ def _(run: Any) -> Any:
     return mutant
 
 
-mutation("windows never grow", "flusher.flush.when_to_flush.FlushPolicy.closed", *FLUSHER)(returning(None))
-mutation("nobody ever waits", "ingest.publishing.publishing.Publishing._is_patient", PUBLISHING)(returning(True))
+mutation("windows never grow", "flusher.flush.window.FlushPolicy.closed", *FLUSHER)(returning(None))
+mutation("nobody ever waits", "ingest.accept.publishing.Publishing._is_patient", PUBLISHING)(returning(True))
 mutation("receipts name no envelopes", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
     lambda _: property(lambda self: False)
 )
@@ -178,7 +178,7 @@ def _(learn: Any) -> Any:
     return mutant
 
 
-@mutation("a replay's receipt is flipped outside of the commit", "flusher.flush.apply.apply", *FLUSH_AND_REPLAY)
+@mutation("a replay's receipt is flipped outside of the commit", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
 def _(apply: Any) -> Any:
     async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
         if commit.revived:
@@ -188,7 +188,7 @@ def _(apply: Any) -> Any:
     return mutant
 
 
-@mutation("a replay does not say that the receipt must be dead", "flusher.flush.apply.apply", *FLUSH_AND_REPLAY)
+@mutation("a replay does not say that the receipt must be dead", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
 def _(apply: Any) -> Any:
     async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
         return await apply(replace(commit, revived=()), envelopes, parts)

@@ -16,7 +16,7 @@ def _(read: Any) -> Any:
     return mutant
 
 
-@mutation("the fast path does not check the prefixes of a key", "ingest.server.fast_path.FastPath.begin", FUZZ)
+@mutation("the fast path does not check the prefixes of a key", "ingest.http.fast_path.FastPath.begin", FUZZ)
 def _(begin: Any) -> Any:
     def mutant(self: Any, request: Any, front: Any) -> Any:
         door = self._door
@@ -49,7 +49,7 @@ def _(_: Any) -> Any:
 
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
-mutation("names that stand twice in a plain batch", "shared.wire.plain.surely_unique", FUZZ)(returning(True))
+mutation("names that stand twice in a plain batch", "shared.wire.codec.surely_unique", FUZZ)(returning(True))
 mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
 mutation("sums of a plain batch have no bound", "ingest.parsing.plain._bounded", PLAIN)(calling(MAX_SUM=2**70))
 

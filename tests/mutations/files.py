@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from shared.google.datastore.keys import DEAD as MARK
+from shared.datastore.keys import DEAD as MARK
 from shared.sqlite.audit_data import sweep
 from tests.mutations.mutation import Instead, calling, instead, mutation, returning, returning_later, text
 from tests.mutations.places import CHANGES_SEEN, CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
@@ -14,10 +14,10 @@ mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
 mutation("a receipt that is not dead is revived", "shared.sqlite.receipts._DEAD", STORE)(
     text(" AND state = 'dead'", "")
 )
-mutation("the guard of a set is not checked", "shared.sqlite.guards._CHANGE", STORE)(
+mutation("the guard of a set is not checked", "shared.sqlite.store._CHANGE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE -1 < :seen + coalesce")
 )
-mutation("the mark of an import is not checked", "shared.sqlite.import_marks._MOVE", STORE)(
+mutation("the mark of an import is not checked", "shared.sqlite.store._MOVE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
 )
 mutation("a shard is made without telling readers of it", "shared.sqlite.shards.add", STORE)(
@@ -68,14 +68,14 @@ def _(sweep: Any) -> Any:
 mutation("a start builds on a log that may be on no disk", "shared.sqlite.write_ahead_log.Log.inherit", POWER)(
     returning(None)
 )
-mutation("the ids in dead receipts are not asked for", "shared.sqlite.snapshot.SqliteSnapshot.read", STORE)(
+mutation("the ids in dead receipts are not asked for", "shared.sqlite.store.SqliteSnapshot.read", STORE)(
     calling(ids_of=lambda _: ())
 )
 mutation("a sweep forgets what receipts said", "shared.sqlite.audit_data.carry", STORE)(returning(None))
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )
-mutation("a raised floor is not told to other processes", "shared.sqlite.pending_rows.raise_floors", STORE)(
+mutation("a raised floor is not told to other processes", "shared.sqlite.overlay.raise_floors", STORE)(
     calling(_tell=lambda *_: None)
 )
 
@@ -94,7 +94,7 @@ def _(revive: Any) -> Any:
     return mutant
 
 
-@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.compaction.compact", STORE)
+@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.shards.compact", STORE)
 def _(compact: Any) -> Any:
     def mutant(db: Any, counter: str, num_shards: int, receipt: Any) -> Any:
         there = db.execute("SELECT counter, shard, 0 FROM shards WHERE counter = ?", (counter,)).fetchall()
@@ -105,7 +105,7 @@ def _(compact: Any) -> Any:
     return mutant
 
 
-@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.guards.remove", STORE)
+@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.store.remove", STORE)
 def _(remove: Any) -> Any:
     def mutant(db: Any, counter: str) -> Any:
         version = db.execute("SELECT version FROM guards WHERE counter = ?", (counter,)).fetchone()
@@ -116,7 +116,7 @@ def _(remove: Any) -> Any:
     return mutant
 
 
-mutation("a file removes what was deleted though it holds something", "shared.sqlite.guards.remove", STORE)(
+mutation("a file removes what was deleted though it holds something", "shared.sqlite.store.remove", STORE)(
     calling(sum=lambda _: 0)
 )
 mutation(
@@ -137,18 +137,18 @@ def _(prepare: Any) -> Any:
 
 mutation(
     "the older emulator of Datastore is not recognised",
-    "shared.google.datastore.probe._adds",
+    "shared.datastore.server._adds",
     "tests/emulators/test_setup.py",
     "-k",
     "older",
 )(returning_later(True))
 
-mutation("a dead receipt with a body marks no guard", "shared.google.datastore.guards._marked", *DEAD_IN_DATASTORE)(
+mutation("a dead receipt with a body marks no guard", "shared.datastore.commit._marked", *DEAD_IN_DATASTORE)(
     returning(frozenset())
 )
 
 
-@mutation("a set takes the mark of dead receipts off", "shared.google.datastore.guards.guard", *DEAD_IN_DATASTORE)
+@mutation("a set takes the mark of dead receipts off", "shared.datastore.commit.guard", *DEAD_IN_DATASTORE)
 def _(guard: Any) -> Any:
     async def mutant(client: Any, place: Any, request: Any, commit: Any) -> None:
         await guard(client, place, request, commit)

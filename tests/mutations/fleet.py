@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from shared.fleet.publisher_record import OWES
-from shared.fleet.publisher_record import STOPPED as STOPPED_STATE
+from shared.fleet.membership import OWES
+from shared.fleet.membership import STOPPED as STOPPED_STATE
 from tests.mutations.mutation import Instead, altered, calling, mutation, returning, returning_later
 from tests.mutations.places import EVIDENCE, FENCES, FLEET, HANDOVERS, MEMBERS, STOPPED, STOPS
 
@@ -20,12 +20,12 @@ def _(_: Any) -> Any:
 
 mutation(
     "a member does not wait for looks of before it went apart",
-    "shared.fleet.publisher_record.Membership.until_free",
+    "shared.fleet.membership.Membership.until_free",
     FLEET,
 )(returning_later())
 
 
-@mutation("a join does not see that its member came to owe", "shared.fleet.publisher_record.Membership.join", MEMBERS)
+@mutation("a join does not see that its member came to owe", "shared.fleet.membership.Membership.join", MEMBERS)
 def _(join: Any) -> Any:
     async def mutant(self: Any, epoch: int) -> Any:
         async with self._turn:
@@ -40,9 +40,7 @@ def _(_: Any) -> Any:
     return lambda self: bool(self.overlay.epoch)
 
 
-@mutation(
-    "a record goes though it is not the one that was seen", "shared.redis.gone_members.GoneMembers._fence", FENCES
-)
+@mutation("a record goes though it is not the one that was seen", "shared.redis.member.GoneMembers._fence", FENCES)
 def _(fence: Any) -> Any:
     async def mutant(self: Any, fleet: Any, name: str, record: Any) -> None:
         async def change(_: Any) -> Any:
@@ -53,13 +51,13 @@ def _(fence: Any) -> Any:
     return mutant
 
 
-mutation("a member that is gone is forgotten without a wait", "shared.model.gone_members._watched", EVIDENCE, FLEET)(
+mutation("a member that is gone is forgotten without a wait", "shared.model.fleet._watched", EVIDENCE, FLEET)(
     calling(WATCHES=-(10**12))
 )
-mutation("what flushers saw before a member's last word is evidence", "shared.model.gone_members._watched", EVIDENCE)(
+mutation("what flushers saw before a member's last word is evidence", "shared.model.fleet._watched", EVIDENCE)(
     calling(max=lambda one, *_: one if isinstance(one, int) else 0)
 )
-mutation("a flusher that stops takes with it what it saw", "shared.model.gone_members.leaves", *HANDOVERS)(
+mutation("a flusher that stops takes with it what it saw", "shared.model.fleet.leaves", *HANDOVERS)(
     calling(gone=lambda *_: False)
 )
 mutation(
@@ -107,7 +105,7 @@ def _(flushes: Any) -> Any:
 
 @mutation(
     "who shares a spool file leaves it to the one that is gone",
-    "shared.fleet.publisher_record.Membership._find",
+    "shared.fleet.membership.Membership._find",
     FENCES,
     "-k",
     "taken_over",
@@ -122,7 +120,7 @@ def _(find: Any) -> Any:
 
 @mutation(
     "a process that stands still loses its spool file",
-    "shared.fleet.spool_holders._removed",
+    "shared.fleet.membership._removed",
     "tests/unit/fleet/test_spool_holders.py",
 )
 def _(removed: Any) -> Any:
@@ -145,7 +143,7 @@ def _(takes_over: Any) -> Any:
 
 @mutation(
     "one that lives is trusted away",
-    "shared.wiring.fleet_setup.FleetSetup.trust",
+    "shared.wiring.doctor.FleetSetup.trust",
     FENCES,
     "-k",
     "nobody_can_say",

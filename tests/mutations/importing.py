@@ -11,9 +11,7 @@ from tests.mutations.mutation import Instead, altered, mutation, returning_later
 from tests.mutations.places import IMPORTER, IMPORTS
 
 
-@mutation(
-    "the mark of an import outside of its commit", "countersink_server.commands.importer.Importer._apply", IMPORTS
-)
+@mutation("the mark of an import outside of its commit", "countersink_server.cli.imports.Importer._apply", IMPORTS)
 def _(apply: Any) -> Any:
     async def mutant(self: Any, commit: Any) -> Any:
         done = await apply(self, replace(commit, marks=()))
@@ -45,18 +43,16 @@ def _after_a_failure(answer: bool) -> Any:
     return lambda _: mutant
 
 
-mutation(
-    "each try of an import is a commit of its own", "countersink_server.commands.importer.Importer._apply", IMPORTER
-)(_after_a_failure(answer=False))
-
-mutation(
-    "an import takes what another did for its own", "countersink_server.commands.importer.Importer._apply", IMPORTER
-)(_after_a_failure(answer=True))
-
-
-@mutation(
-    "the receipt of an import says totals", "countersink_server.commands.importer.Importer._commit", IMPORTER, IMPORTS
+mutation("each try of an import is a commit of its own", "countersink_server.cli.imports.Importer._apply", IMPORTER)(
+    _after_a_failure(answer=False)
 )
+
+mutation("an import takes what another did for its own", "countersink_server.cli.imports.Importer._apply", IMPORTER)(
+    _after_a_failure(answer=True)
+)
+
+
+@mutation("the receipt of an import says totals", "countersink_server.cli.imports.Importer._commit", IMPORTER, IMPORTS)
 def _(commit: Any) -> Any:
     async def mutant(self: Any, todo: Any, full: Any) -> Any:
         made = await commit(self, todo, full)
@@ -68,7 +64,7 @@ def _(commit: Any) -> Any:
     return mutant
 
 
-@mutation("an import follows a counter down", "countersink_server.commands.importer.Importer._again", IMPORTER)
+@mutation("an import follows a counter down", "countersink_server.cli.imports.Importer._again", IMPORTER)
 def _(again: Any) -> Any:
     async def mutant(self: Any, name: str, mark: int) -> Any:
         return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
@@ -78,7 +74,7 @@ def _(again: Any) -> Any:
 
 @mutation(
     "what another import saw later is taken for a loss",
-    "countersink_server.commands.importer.Importer._again",
+    "countersink_server.cli.imports.Importer._again",
     IMPORTER,
 )
 def _(again: Any) -> Any:

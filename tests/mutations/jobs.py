@@ -5,7 +5,7 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from flusher.jobs.visit import PageOutcome
+from flusher.jobs.kinds import PageOutcome
 from tests.mutations.mutation import LOOPS, Instead, altered, calling, mutation, returning_later
 from tests.mutations.places import ALL_NAMES, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
@@ -28,7 +28,7 @@ def _(visit_task: Any) -> Any:
     return mutant
 
 
-@mutation("a task of a job is acknowledged before it is done", "flusher.jobs.runner.Runner._done", JOBS)
+@mutation("a task of a job is acknowledged before it is done", "flusher.jobs.worker.Runner._done", JOBS)
 def _(done: Any) -> Any:
     async def mutant(self: Any, lease: Any) -> Any:
         await self._tasks.ack([lease.token])
@@ -37,12 +37,12 @@ def _(done: Any) -> Any:
     return mutant
 
 
-@mutation("what a job adds has no receipts", "flusher.jobs.add.Adding._commit", JOBS)
+@mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit", JOBS)
 def _(commit: Any) -> Any:
     return lambda self, *what: replace(commit(self, *what), receipts=())
 
 
-mutation("one receipt of a page is taken for all of them", "flusher.jobs.add.Adding._without_done", JOBS)(
+mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.Adding._without_done", JOBS)(
     returning_later({})
 )
 
@@ -71,7 +71,7 @@ def _(page: Any) -> Any:
     return mutant
 
 
-@mutation("an add takes a counter that is only pending for none", "flusher.jobs.visit.existing", JOBS)
+@mutation("an add takes a counter that is only pending for none", "flusher.jobs.kinds.existing", JOBS)
 def _(_: Any) -> Any:
     async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
         deleted = await store.deleted_among(names)
@@ -80,7 +80,7 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation("a job adds to what is left of deleted counters", "flusher.jobs.visit.existing", JOBS_OVER_HTTP)
+@mutation("a job adds to what is left of deleted counters", "flusher.jobs.kinds.existing", JOBS_OVER_HTTP)
 def _(_: Any) -> Any:
     async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
         return await store.shards(names)
@@ -90,7 +90,7 @@ def _(_: Any) -> Any:
 
 @mutation(
     "a job looks whether counters are deleted after it looked whether they are there",
-    "flusher.jobs.visit.existing",
+    "flusher.jobs.kinds.existing",
     JOB_WORKER,
 )
 def _(existing: Any) -> Any:
@@ -124,7 +124,7 @@ def _(start: Any) -> Any:
 
 @mutation(
     "what a file's queue is given back is handed out again at once",
-    "shared.sqlite.tasks.SqliteTasks.give_back",
+    "shared.sqlite.broker.SqliteTasks.give_back",
     KEPT_JOBS,
 )
 def _(_: Any) -> Any:
@@ -136,7 +136,7 @@ def _(_: Any) -> Any:
     return mutant
 
 
-mutation("a task that can't be done keeps its place", "flusher.jobs.runner.Runner._done", JOB_WORKER, LOOPS)(
+mutation("a task that can't be done keeps its place", "flusher.jobs.worker.Runner._done", JOB_WORKER, LOOPS)(
     calling(TRIES=10**9)
 )
 mutation("the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOBS)(

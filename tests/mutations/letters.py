@@ -27,7 +27,7 @@ def _(settle_entries: Any) -> Any:
     return mutant
 
 
-@mutation("what is dropped leaves the floors where they were", "flusher.dead_letters.drop.drop", DEAD)
+@mutation("what is dropped leaves the floors where they were", "flusher.dead_letters.desk.drop", DEAD)
 def _(drop: Any) -> Any:
     async def mutant(store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
         return await drop(store, Instead(overlay, changed=returning_later()(None)), parts, ours)
@@ -38,14 +38,14 @@ def _(drop: Any) -> Any:
 mutation(
     "what may be applied already is replayed",
     (
-        "flusher.dead_letters.open_letter.OpenedLetter.vanished",
-        "flusher.dead_letters.open_letter.OpenedLetter.unsure",
+        "flusher.dead_letters.letters.OpenedLetter.vanished",
+        "flusher.dead_letters.letters.OpenedLetter.unsure",
     ),
     *FLUSH_AND_REPLAY,
 )(returning(False))
 
 
-@mutation("a forgotten letter leaves the floor where it was", "shared.sqlite.letters.SqliteDeadLetters.ack", STORE)
+@mutation("a forgotten letter leaves the floor where it was", "shared.sqlite.broker.SqliteDeadLetters.ack", STORE)
 def _(ack: Any) -> Any:
     async def mutant(self: Any, tokens: Any, _: int) -> None:
         await ack(self, tokens, 0)
@@ -72,6 +72,6 @@ mutation(
 
 mutation(
     "a list of dead letters shows those twice that the store and the broker have",
-    "flusher.dead_letters.open_letter.OpenedLetter.is_in_store",
+    "flusher.dead_letters.letters.OpenedLetter.is_in_store",
     LETTERS_OVER_HTTP,
 )(returning(False))

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.fleet.publisher_record import JOINED, OWES
-from shared.redis.entry_scripts import WITHDRAW
+from shared.fleet.membership import JOINED, OWES
+from shared.redis.scripts import WITHDRAW
 from tests.mutations.mutation import Instead, calling, mutation, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET
 
 _OF_ENTRIES = ("WRITE", "WITHDRAW", "SETTLE", "RAISE", "FORGET", "VIEW", "HOLDS", "UNSETTLED", "GONE")
 _SCRIPTS = (
-    *(f"shared.redis.entry_scripts.{name}" for name in _OF_ENTRIES),
-    *(f"shared.redis.member_scripts.{name}" for name in ("HEARD", "FENCE")),
+    *(f"shared.redis.scripts.{name}" for name in _OF_ENTRIES),
+    *(f"shared.redis.scripts.{name}" for name in ("HEARD", "FENCE")),
 )
 """All that only the server answers which the fleet has named."""
 
@@ -19,13 +19,13 @@ mutation("any master that holds the epoch is the overlay", _SCRIPTS, FLEET)(text
 mutation("a server that lost the epoch is the overlay", _SCRIPTS, FLEET)(
     text(" or redis.call('EXISTS', EPOCH) == 0 then return {'bad'}", " then return {'bad'}")
 )
-mutation(
-    "the floor of all counters is not raised by those that are forgotten", "shared.redis.entry_scripts.FORGET", FENCES
-)(text("  if less(floor, own) then", "  if false then"))
+mutation("the floor of all counters is not raised by those that are forgotten", "shared.redis.scripts.FORGET", FENCES)(
+    text("  if less(floor, own) then", "  if false then")
+)
 
 mutation(
     "what could not be announced keeps the name that readings were told",
-    "shared.redis.entries.PublishTry.rename",
+    "shared.redis.own_entries.PublishTry.rename",
     FENCES,
     "-k",
     "announced",

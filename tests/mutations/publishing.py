@@ -8,7 +8,7 @@ from tests.mutations.mutation import instead, mutation, returning
 from tests.mutations.places import NEW_NAMES, PUBLISHING, SEEDS, SPOOL
 
 
-@mutation("a 202 before the publish is durable", "ingest.publishing.publishing.Publishing.durable", SEEDS)
+@mutation("a 202 before the publish is durable", "ingest.accept.publishing.Publishing.durable", SEEDS)
 def _(durable: Any) -> Any:
     def mutant(self: Any, draft: Any) -> Any:
         future = durable(self, draft)
@@ -20,7 +20,7 @@ def _(durable: Any) -> Any:
 
 @mutation(
     "what failed to be published is forgotten by the spool",
-    "ingest.publishing.forwarding.Forwarding.give_back",
+    "ingest.accept.spool.Forwarding.give_back",
     SPOOL,
     SEEDS,
 )
@@ -32,21 +32,19 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation(
-    "a refusal of the broker that passes taken as final", "ingest.publishing.forwarding.Forwarding._set_aside", SPOOL
-)
+@mutation("a refusal of the broker that passes taken as final", "ingest.accept.spool.Forwarding._set_aside", SPOOL)
 def _(set_aside: Any) -> Any:
     return lambda self, delivery, error: set_aside(self, delivery, TooLargeError(str(error)))
 
 
-mutation("a refusal taken as proof that nothing was published", "ingest.publishing.publishing._NOT_TAKEN", PUBLISHING)(
+mutation("a refusal taken as proof that nothing was published", "ingest.accept.publishing._NOT_TAKEN", PUBLISHING)(
     instead((Exception,))
 )
 
 
 @mutation(
     "published where no subscription would keep it",
-    "shared.google.pubsub.subscription_check.KeptPublisher._look",
+    "shared.pubsub.setup.KeptPublisher._look",
     "tests/emulators/test_pubsub_kept.py",
 )
 def _(look: Any) -> Any:
@@ -57,14 +55,14 @@ def _(look: Any) -> Any:
     return mutant
 
 
-mutation(
-    "who stood still for weeks publishes what it holds", "shared.runtime.standstill.StandstillWatch.check", PUBLISHING
-)(returning(None))
+mutation("who stood still for weeks publishes what it holds", "shared.runtime.clock.StandstillWatch.check", PUBLISHING)(
+    returning(None)
+)
 
 
 @mutation(
     "a batch under an Idempotency-Key counts in part, so that a retry which finds room seems to count the rest",
-    "ingest.publishing.new_names.NewNames.admit_together",
+    "ingest.accept.new_names.NewNames.admit_together",
     NEW_NAMES,
 )
 def _(_: Any) -> Any:
@@ -73,14 +71,14 @@ def _(_: Any) -> Any:
 
 mutation(
     "new names that the store does not have yet take no room under COUNTERSINK_MAX_COUNTERS",
-    "ingest.publishing.new_names.NewNames._take",
+    "ingest.accept.new_names.NewNames._take",
     NEW_NAMES,
 )(returning(None))
 
 
 @mutation(
     "a name that is counted by the store keeps its room of a new one",
-    "ingest.publishing.new_names.NewNames._release",
+    "ingest.accept.new_names.NewNames._release",
     "tests/unit/publishing/test_new_names.py",
 )
 def _(_: Any) -> Any:

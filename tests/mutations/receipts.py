@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from shared.model.promises import FORCE
-from shared.model.receipts import HOUR
+from shared.model.receipts import FORCE, HOUR
 from tests.mutations.mutation import calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 
@@ -23,17 +22,17 @@ def _(key_of_increment: Any) -> Any:
 
 mutation(
     "the greatest promise judges how old an envelope may be",
-    "shared.model.promises.Promises.until",
+    "shared.model.receipts.Promises.until",
     _PROMISES,
     *FLUSHER,
 )(calling(min=max))
 
-mutation("an entry is forgotten by what flushers of long ago promised", "shared.model.promises.ages", _PROMISES, AGES)(
+mutation("an entry is forgotten by what flushers of long ago promised", "shared.model.receipts.ages", _PROMISES, AGES)(
     calling(FORCE=10**18)
 )
 
 
-@mutation("an entry lives no longer than the greatest promise", "shared.model.promises.ages", _PROMISES)
+@mutation("an entry lives no longer than the greatest promise", "shared.model.receipts.ages", _PROMISES)
 def _(ages: Any) -> Any:
     def mutant(promises: Any, now: int) -> Any:
         found = ages(promises, now)
@@ -71,7 +70,7 @@ def _(written: Any) -> Any:
 
 @mutation(
     "a receipt that does not say who counted is taken for that of another",
-    "ingest.publishing.uses._is_second",
+    "ingest.accept.batch._is_second",
     "tests/unit/publishing/test_uses.py",
     _DUPLICATES,
 )
@@ -81,7 +80,7 @@ def _(_: Any) -> Any:
 
 @mutation(
     "a request is told of the uses of others in its envelope",
-    "ingest.publishing.uses._second_in",
+    "ingest.accept.batch._second_in",
     "tests/unit/publishing/test_uses.py",
     _DUPLICATES,
 )

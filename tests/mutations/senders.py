@@ -11,18 +11,18 @@ LINES: Final = "tests/http/test_statsd.py"
 
 
 @mutation(
-    "two events are taken for one if their sources and ids make the same text", "ingest.access.owners.event_id", EVENTS
+    "two events are taken for one if their sources and ids make the same text", "ingest.access.callers.event_id", EVENTS
 )
 def _(_: Any) -> Any:
     return lambda owner, source, id_: "ce-" + sha256(f"{owner}{source}{id_}".encode()).hexdigest()[:32]
 
 
 mutation(
-    "an event with other data under a known id is accepted", "ingest.publishing.publishing.Publishing.is_other", EVENTS
+    "an event with other data under a known id is accepted", "ingest.accept.publishing.Publishing.is_other", EVENTS
 )(returning(False))
 
 
-@mutation("StatsD lines get another id each time they are sent", "ingest.statsd.sender.StatsdSender._publish", LINES)
+@mutation("StatsD lines get another id each time they are sent", "ingest.statsd.statsd.StatsdSender._publish", LINES)
 def _(publish: Any) -> Any:
     return lambda self, batch, caller, _: publish(self, batch, caller, mint())
 

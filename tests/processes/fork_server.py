@@ -31,12 +31,12 @@ _READ_AT_START: Final = ("LD_", "LC_", "LANG", "PYTHON", "TEST_MUTATION", "TZ")
 """How the names of variables begin that are read only once."""
 _IMPORTED: Final = (
     *(
-        "countersink_server.cli",
-        "countersink_server.process.run",
-        "countersink_server.process.workers",
+        "countersink_server.cli.main",
+        "countersink_server.serve.run",
+        "countersink_server.serve.workers",
         "countersink.async_client",
     ),
-    *("shared.wiring.datastore", "shared.google.pubsub.subscription", "shared.redis.overlay"),
+    *("shared.wiring.datastore", "shared.pubsub.subscription", "shared.redis.overlay"),
 )
 """These import nearly everything that commands import."""
 

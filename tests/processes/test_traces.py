@@ -24,7 +24,7 @@ SAMPLED = {"traceparent": CLIENT.traceparent()}
 NOWHERE = "http://127.0.0.1:9"
 SERVES = """
 import sys
-from countersink_server.cli import main
+from countersink_server.cli.main import main
 if sys.argv.pop(1) == "without":
     sys.modules["opentelemetry.exporter"] = None
 try:

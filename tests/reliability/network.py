@@ -6,7 +6,7 @@ import time
 import grpc
 from google.pubsub_v1 import types
 
-from ingest.publishing import forwarding
+from ingest.accept import spool
 from tests.emulators.front import front
 from tests.emulators.proxy import Proxy
 from tests.processes.fleet.pairs import LEASE, Emulated
@@ -141,7 +141,7 @@ async def refused(scene: Scene, seconds: float) -> None:
             await scene.busy()
             for wire in (scene.ingest_wire, scene.broker_wire):
                 wire.lead_to(emulator)
-            await _shows(scene, "countersink_spooling 0.0", forwarding.PAUSE + FORWARDED)
+            await _shows(scene, "countersink_spooling 0.0", spool.PAUSE + FORWARDED)
         assert before.refused, "nobody was refused anything"
 
 

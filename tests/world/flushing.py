@@ -5,21 +5,18 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from flusher.flush.flush_parts import FlushParts
+from flusher.flush.commit_loop import FlushTools, PromiseKeeper
 from flusher.flush.flusher import Flusher
-from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.flush.when_to_flush import FlushPolicy
+from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth, ShardBook
-from shared.model.buckets import Rules
+from shared.model.buckets import Millis, Rules
 from shared.model.envelope import Envelope
-from shared.model.promises import Promise, promised
-from shared.model.receipts import DAY
-from shared.model.times import Millis
+from shared.model.receipts import DAY, Promise, promised
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
+from shared.runtime.retry import Backoff
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -40,9 +37,9 @@ def tools_of(
     together: bool = False,
     growth: Growth | None = None,
     rules: Rules = (),
-) -> FlushParts:
+) -> FlushTools:
     """New counters get one shard."""
-    return FlushParts(
+    return FlushTools(
         store=store,
         subscription=subscription,
         overlay=overlay,

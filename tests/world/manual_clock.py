@@ -1,6 +1,6 @@
 """A clock that tests turn."""
 
-from shared.model.times import Monotonic, WallSeconds
+from shared.model.buckets import Monotonic, WallSeconds
 
 
 class ManualClock:

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from shared.config.windows import MOST_DAYS
+from shared.config.settings import MOST_DAYS
 from shared.counters.series import SeriesRange
-from shared.model.buckets import DAY, Rule, Rules
-from shared.model.times import Millis
+from shared.model.buckets import DAY, Millis, Rule, Rules
 
 ALL_KEPT: Final[Rules] = (Rule("", tuple([(by, Millis(MOST_DAYS * DAY)) for by in ("day", "hour", "minute")])),)
 _LATER: Final = 2 * MOST_DAYS * DAY

@@ -12,13 +12,13 @@ from aiohttp import web
 from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ingest.access.credentials import credentials_in
+from ingest.access.callers import credentials_in
+from ingest.http.fast_path import FastPath
 from ingest.parsing import parse
-from ingest.parsing.json_object import BodyError
-from ingest.server.fast_path import FastPath
+from ingest.parsing.parse import BodyError
 from shared.http.heads import CHUNKED, Heads, RefusedError, lent
+from shared.model.buckets import BrokerMillis
 from shared.model.errors import NewerError, UnreadableError
-from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message
 from shared.wire import codec, content, strict_json
 from tests.http import parse_model as model

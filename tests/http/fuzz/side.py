@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from flusher.dead_letters.letter_desk import OneAtATime
+from flusher.dead_letters.desk import OneAtATime
 from flusher.service import make_tools
 from ingest.access.keys import Key, written
 from ingest.service import Ingest

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.server import fast_path
+from ingest.http import fast_path
 from tests.http.both_ways import END, check, check_totals, pair
 from tests.http.fuzz.plan import plan
 from tests.http.fuzz.run import run

@@ -8,15 +8,9 @@ from itertools import count
 import orjson
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
-from flusher.jobs.add import Adding
-from flusher.jobs.compact import Compacting
-from flusher.jobs.export import Exporting
-from flusher.jobs.export_series import ExportingSeries
-from flusher.jobs.reset import Resetting
-from flusher.jobs.runner import Runner
-from flusher.jobs.visit import Visit
-from flusher.jobs.worker import Worker
+from flusher.flush.window import FlushPolicy
+from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
+from flusher.jobs.worker import Runner, Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
@@ -24,13 +18,13 @@ from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.tasks import MemoryTasks
 from shared.model import receipt_notes
+from shared.model.buckets import Millis, StoreMillis, WallMillis
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
-from shared.model.times import Millis, StoreMillis, WallMillis
 from shared.model.words import Reading
-from shared.ports.jobs import Lease
-from shared.runtime.supervise import Stop
+from shared.ports.store import Lease
+from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network

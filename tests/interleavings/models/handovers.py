@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
-from shared.model import gone_members
-from shared.model.fleet import Fleet, FlusherRecord
-from shared.model.gone_members import leaves, reported
-from shared.model.times import NEVER, StoreMillis
+from shared.model import fleet
+from shared.model.buckets import NEVER, StoreMillis
+from shared.model.fleet import Fleet, FlusherRecord, leaves, reported
 from tests.interleavings.models.explore import WrongError
 
 LEASE, DELAY, HOLDS = 1, 1, 1
@@ -132,7 +131,7 @@ def _clear(state: State, one: Flusher, rules: Rules) -> StoreMillis:
 def _patched(rules: Rules) -> ExitStack:
     stack = ExitStack()
     for name, value in {"WATCHES": rules.watches, "OVERDUE": 1, "MARGIN": 0, "KEPT": 99}.items():
-        stack.enter_context(patch.object(gone_members, name, value))
+        stack.enter_context(patch.object(fleet, name, value))
     return stack
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from countersink_server.commands.audit import AGREES, judge, look
+from countersink_server.cli.audit import AGREES, judge, look
 from shared.model.errors import BrokerRejectedError
 from shared.model.words import Delivery, Message, Tally
 from shared.ports.broker import Check, at_any_time

@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.counters.compaction import Compactor
+from shared.model.buckets import Millis
 from shared.model.errors import BrokerRejectedError, UnkeptError
 from shared.model.receipts import DAY
-from shared.model.times import Millis
 from tests.interleavings.simulation.keys import Keys
 from tests.interleavings.simulation.loop import NOBODY
 from tests.interleavings.simulation.users import COUNTERS

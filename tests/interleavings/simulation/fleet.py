@@ -11,15 +11,15 @@ from uuid import UUID
 
 from flusher.flush.flusher_record import BacklogWitness
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import Membership
+from shared.fleet.membership import Membership
+from shared.model.buckets import StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
-from shared.ports.fleet import FleetLook, Left
 from shared.ports.overlay import Overlay
+from shared.ports.store import FleetLook, Left
 from shared.redis.overlay import RedisOverlay
 from shared.wire.codec import decode
 from tests.interleavings.simulation.conservation import CountingApart, check
@@ -55,19 +55,19 @@ OFF: Final = 30 * 86_400.0
 WHOLE_AGAIN: Final = 20_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
 FORGOTTEN: Final = 40.0
-"""Days after which no entry is in doubt any more, whatever the settings were: see `shared.model.promises.ages`."""
+"""Days after which no entry is in doubt any more, whatever the settings were: see `shared.model.receipts.ages`."""
 PEACE: Final[dict[str, float]] = {
-    "shared.redis.overlay_naming.FIRST": 1.0,
-    "shared.redis.overlay_naming.ELSEWHERE": 4.0,
-    "shared.redis.gone_members.STRUCK_AFTER": 2.0,
+    "shared.redis.member.FIRST": 1.0,
+    "shared.redis.member.ELSEWHERE": 4.0,
+    "shared.redis.member.STRUCK_AFTER": 2.0,
     "flusher.flush.flusher.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
 SILENCE: Final = 600.0
 SHORTER: Final[dict[str, float]] = {
-    "shared.model.gone_members.SILENCE": SILENCE,
-    "shared.model.gone_members.WATCHES": 260.0,
-    "shared.model.gone_members.OVERDUE": 250.0,
+    "shared.model.fleet.SILENCE": SILENCE,
+    "shared.model.fleet.WATCHES": 260.0,
+    "shared.model.fleet.OVERDUE": 250.0,
     "flusher.flush.flusher_record.HOLDS": 100.0,
     "flusher.flush.flusher_record.REPORTS": 50.0,
 }
@@ -202,7 +202,7 @@ class FleetSystem(System):
             return UUID(int=next(numbers) << 96)
 
         with contextlib.ExitStack() as stack:
-            most_listed = {"shared.fleet.publisher_record.MOST_LISTED": self.random.choice([2, 10_000])}
+            most_listed = {"shared.fleet.membership.MOST_LISTED": self.random.choice([2, 10_000])}
             for name, value in (PEACE | SHORTER | most_listed).items():
                 stack.enter_context(patch(name, value))
             for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher_record"):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from flusher.dead_letters.open_letter import open_letter, open_receipt
-from flusher.dead_letters.replay import Replay
-from flusher.flush.flush_parts import FlushParts
+from flusher.dead_letters.desk import Replay
+from flusher.dead_letters.letters import open_letter, open_receipt
+from flusher.flush.commit_loop import FlushTools
 from shared.model import receipt_notes
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime.clock import Clock
@@ -56,7 +56,7 @@ def total(tallies: Sequence[Tally]) -> Tally:
 
 
 async def replaying(
-    chance: random.Random, tools: FlushParts, letters: Callable[[], DeadLetters], *, ages: bool
+    chance: random.Random, tools: FlushTools, letters: Callable[[], DeadLetters], *, ages: bool
 ) -> None:
     """Again and again, some letters at a time."""
     while True:

@@ -7,26 +7,24 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.flush.flush_parts import FlushParts
+from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher
 from flusher.flush.flusher_record import BacklogWitness
-from flusher.flush.when_to_flush import FlushPolicy
+from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
-from ingest.publishing.linger import Pace
-from ingest.publishing.overlay_cleanup import OverlayCleanup
-from ingest.publishing.publishing import Publishing
-from ingest.publishing.spool import Spool
+from ingest.accept.coalescer import Pace
+from ingest.accept.publishing import OverlayCleanup, Publishing
+from ingest.accept.spool import Spool
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Millis, Monotonic, WallSeconds
 from shared.model.errors import StoodStillError
-from shared.model.promises import Promise, promised
-from shared.model.receipts import DAY, HOUR
-from shared.model.times import Millis, Monotonic, WallSeconds
+from shared.model.receipts import DAY, HOUR, Promise, promised
 from shared.ports.broker import DeadLetters, Publisher
 from shared.ports.overlay import Overlay
-from shared.runtime.supervise import Stop, forever
+from shared.runtime.retry import Stop, forever
 from tests.interleavings.simulation.chaos import Chaos
 from tests.interleavings.simulation.conservation import CountingApart, CountingBroker, check
 from tests.interleavings.simulation.history import History
@@ -229,7 +227,7 @@ class System:
         with self.acting(owner):
             self._go(replaying(self.random, self._tools(owner, clock), letters, ages=self.written))
 
-    def _tools(self, owner: str, clock: LoopClock) -> FlushParts:
+    def _tools(self, owner: str, clock: LoopClock) -> FlushTools:
         return tools_of(
             RemoteStore(self.network, owner, self.store),  # type: ignore[arg-type] # it calls no more than `call`
             self._broker_of(owner),

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from flusher.dead_letters.drop import drop
-from flusher.jobs.add import Adding
+from flusher.dead_letters.desk import drop
+from flusher.jobs.kinds import Adding
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import CountersinkError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.jobs import ADD, Job, lifetime_of_job
-from shared.model.promises import promised
-from shared.model.receipts import DAY
-from shared.model.times import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.receipts import DAY, promised
 from shared.model.words import DEAD, Commit, Reading, Receipt, ShardAdd
 from tests.interleavings.simulation.fleet import FleetSystem
 from tests.interleavings.simulation.keys import Keys

@@ -9,15 +9,15 @@ from collections import Counter
 
 import pytest
 
-from countersink_server.commands.audit import AGREES, judge, look
-from countersink_server.commands.importer import Importer, ImportOptions, ImportOutcome
+from countersink_server.cli.audit import AGREES, judge, look
+from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcome
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.model import receipt_notes
+from shared.model.buckets import Instant
 from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
-from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.contracts.audit_data import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop

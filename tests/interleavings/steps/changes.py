@@ -8,7 +8,7 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 from typing import NamedTuple
 
 from shared.model import receipt_notes
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay

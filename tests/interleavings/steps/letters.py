@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shared.model.times import BEGINNING, Instant
+from shared.model.buckets import BEGINNING, Instant
 from shared.model.words import Delivery, Letter
 from tests.world.memory.broker import MemoryBroker
 

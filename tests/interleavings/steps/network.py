@@ -9,15 +9,13 @@ from typing import Any
 
 from shared.counters.kept_by_broker import KeptByBroker
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Counts
+from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
-from shared.model.promises import Promise
-from shared.model.times import Instant, StoreMillis, WallMillis
+from shared.model.receipts import Promise
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
-from shared.ports.audit_data import AuditData
 from shared.ports.broker import Check, at_any_time
-from shared.ports.readings import Snapshot
+from shared.ports.store import AuditData, Snapshot
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore

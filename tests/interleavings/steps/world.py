@@ -12,30 +12,27 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.dead_letters.drop import drop
-from flusher.dead_letters.open_letter import open_letter, open_receipt
-from flusher.dead_letters.replay import Replay
-from flusher.flush.flush_parts import FlushParts
+from flusher.dead_letters.desk import Replay, drop
+from flusher.dead_letters.letters import open_letter, open_receipt
+from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.linger import Pace
-from ingest.publishing.overlay_cleanup import OverlayCleanup
-from ingest.publishing.publishing import Publishing
+from flusher.flush.window import FlushPolicy
+from ingest.accept.batch import Batch, Draft
+from ingest.accept.coalescer import Pace
+from ingest.accept.publishing import OverlayCleanup, Publishing
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import BEGINNING, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
-from shared.model.promises import promised
-from shared.model.receipts import DAY, key_of_set
-from shared.model.times import BEGINNING, Instant, Millis
+from shared.model.receipts import DAY, key_of_set, promised
 from shared.model.words import Commit, Increment, Letter, Message, Reading
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
-from shared.runtime.backoff import Backoff
 from shared.runtime.ids import of_key
+from shared.runtime.retry import Backoff
 from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, Shown, counted
 from tests.interleavings.steps.letters import BuriesApart
 from tests.interleavings.steps.network import (
@@ -140,7 +137,7 @@ class FlusherProcess(Process):
 class ReplayProcess(Process):
     """Somebody who says `dlq replay --all` again and again."""
 
-    tools: FlushParts = field(kw_only=True)
+    tools: FlushTools = field(kw_only=True)
     letters: Callable[[], DeadLetters] = field(kw_only=True)
     replaying: bool = False
 
@@ -225,7 +222,7 @@ class World:
 
         return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
 
-    def _tools(self, owner: str) -> FlushParts:
+    def _tools(self, owner: str) -> FlushTools:
         return tools_of(
             RemoteStore(self.network, owner, self.store),
             RemoteBroker(self.network, owner, self.broker),

@@ -9,13 +9,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from countersink_server.commands.audit import AGREES, judge, look
-from countersink_server.process.run import replay_of
-from flusher.dead_letters.open_letter import open_letter
+from countersink_server.cli.audit import AGREES, judge, look
+from countersink_server.serve.run import replay_of
+from flusher.dead_letters.letters import open_letter
 from shared.config.settings import Settings
+from shared.model.buckets import Instant
 from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError
-from shared.model.times import Instant
 from shared.model.words import Message
 from shared.runtime import metrics
 from shared.wire.codec import TYPE

@@ -11,9 +11,9 @@ import orjson
 from google.pubsub_v1 import types
 
 from shared.config.settings import Settings
-from shared.google.pubsub.client import TIMEOUT
-from shared.google.pubsub.requests import REASON, to_wire
 from shared.model.words import Message
+from shared.pubsub.client import TIMEOUT
+from shared.pubsub.publisher import REASON, to_wire
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import COUNT, NUM_SHARDS
+from shared.datastore.client import DatastoreClient
+from shared.datastore.keys import COUNT, NUM_SHARDS
 from shared.model.errors import RefusedError
 from tests.processes.fleet.pairs import Embedded, Emulated, Pair
 

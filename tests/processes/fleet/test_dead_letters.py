@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shared.google.datastore.fleet import DatastoreFleetBook
+from shared.datastore.fleet import DatastoreFleetBook
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.fleet.poison import Poison

@@ -16,9 +16,8 @@ import aiohttp
 import pytest
 from google.pubsub_v1 import types
 
-from shared.google.datastore.keys import DatastorePlace
-from shared.google.datastore.queries import query_of
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.keys import DatastorePlace, query_of
+from shared.datastore.store import DatastoreStore
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.redis_fixtures import RedisServer

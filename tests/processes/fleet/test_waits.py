@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.memory.overlay import PATIENCE
+from shared.memory.overlay import SETTLE_WITHIN
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 
@@ -24,4 +24,4 @@ async def test_it_answers_before_the_overlay_asks_what_is_settled(on_emulators: 
                 answer = await response.json()
             assert response.status == 200, answer
             assert answer["value"] == number
-            assert time.monotonic() - begun < PATIENCE
+            assert time.monotonic() - begun < SETTLE_WITHIN

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingest.access.credentials import Credentials
+from ingest.access.callers import Credentials
 from ingest.access.door import MOST_CALLERS, MOST_SAID, Door
 from shared.config.lists import networks
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.access.proxies import client_of
+from ingest.access.callers import client_of
 from shared.config.lists import networks
 
 TRUSTED = networks("10.0.0.0/8, 192.168.1.1, fd00::/8")

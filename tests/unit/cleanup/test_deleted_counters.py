@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from flusher.cleanup.deleted_counters import FIRST, LONGEST, MOST, MOST_IN_VAIN, CounterRemover
+from flusher.cleanup import FIRST, LONGEST, MOST_IN_VAIN, MOST_REMEMBERED, CounterRemover
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
@@ -81,7 +81,7 @@ async def test_one_that_is_deleted_again_is_as_new() -> None:
 class UsedStore(MemoryStore):
     """Very many that were deleted and counted again."""
 
-    many = 3 * MOST // 2
+    many = 3 * MOST_REMEMBERED // 2
     asked = 0
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
@@ -100,13 +100,13 @@ async def test_very_many_that_are_counted_again_are_looked_at_in_turn_and_not_al
     for number in range(1, store.many // MOST_IN_VAIN + 1):
         await removal.remove_once()
         assert store.asked == number * MOST_IN_VAIN
-    assert len(removal._waits) == MOST
+    assert len(removal._waits) == MOST_REMEMBERED
     await removal.remove_once()  # to the end of the round
     begun = store.asked
     for _ in range(store.many // MOST_IN_VAIN):
         await removal.remove_once()
     assert store.asked - begun < store.many, "those that are remembered are not looked at again so soon"
-    assert len(removal._waits) == MOST
+    assert len(removal._waits) == MOST_REMEMBERED
 
 
 async def test_what_can_not_be_removed_is_not_the_end_of_what_comes_after_it() -> None:

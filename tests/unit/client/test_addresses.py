@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from countersink import Client, RejectedError, UnavailableError
-from countersink.addresses import flaw_of_scheme
+from countersink.transport import flaw_of_scheme
 from tests.unit.client.scripted import problem, says, scripted
 
 

@@ -174,7 +174,7 @@ async def test_what_may_have_been_accepted_is_not_sent_when_the_service_may_have
         client.incr("a")
         while len(server.asked) < 2:
             await asyncio.sleep(0.01)
-        monkeypatch.setattr("countersink.batches.now", lambda: now() + OLDEST)
+        monkeypatch.setattr("countersink.sender.now", lambda: now() + OLDEST)
         assert await client.flush(10)
         assert client.dropped == 1
     assert len(server.asked) == 2

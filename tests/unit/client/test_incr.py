@@ -372,7 +372,7 @@ async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pyt
         raise SystemError
 
     monkeypatch.setattr("countersink.sender.Sender._failed", fail)
-    monkeypatch.setattr("countersink.batches.Batch.rejected", fail)
+    monkeypatch.setattr("countersink.sender.Batch.rejected", fail)
     async with AsyncClient(server.url, interval=FAST) as client:
         client.incr("a")
         await client.flush(60)

@@ -13,7 +13,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 
 from countersink import AsyncClient, Client, RejectedError, pubsub
-from shared.model.times import BrokerMillis
+from shared.model.buckets import BrokerMillis
 from shared.model.words import Delivery, Message
 from shared.wire.codec import decode
 from tests.meta.checkout import ROOT

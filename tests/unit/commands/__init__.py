@@ -1,1 +1,1 @@
-"""Tests of `countersink_server.commands`."""
+"""Tests of `countersink_server.cli.__init__`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from shared.model.import_source import Foreign
+from shared.model.imports import Foreign
 
 
 class FakeSource:

@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from countersink_server.commands.audit_buckets import BucketSums, whole_since
-from shared.config.windows import rules_of
+from countersink_server.cli.audit import BucketSums, whole_since
+from shared.config.settings import rules_of
 from shared.model.buckets import DAY, FOR_EVER, HOUR, Followed, TimeBucket
-from shared.ports.audit_data import BucketShard
+from shared.ports.store import BucketShard
 
 NOW = 1_000 * DAY
 BOTH = Followed(rules_of("p:=hour/90d,day/2y"), FOR_EVER)

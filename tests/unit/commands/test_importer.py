@@ -5,15 +5,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from countersink_server.commands.audit import AGREES, judge, look
-from countersink_server.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
+from countersink_server.cli.audit import AGREES, judge, look
+from countersink_server.cli.imports import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
-from shared.model.import_source import Foreign, Mark
+from shared.model.imports import Foreign, Mark
 from shared.model.receipts import DAY
-from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
-from shared.runtime.backoff import Backoff
+from shared.runtime.retry import Backoff
 from tests.contracts.store import commit, total
 from tests.unit.commands.sources import FakeSource
 from tests.world.manual_clock import ManualClock
@@ -278,7 +278,7 @@ async def test_a_store_that_stays_away_ends_it() -> None:
     with pytest.raises(ExceptionGroup) as failed:
         await parts.run()
     assert failed.group_contains(TransientError, match="away")
-    assert parts.clock.monotonic() >= PATIENCE
+    assert parts.clock.monotonic() >= RETRY_FOR
 
 
 async def test_a_full_disk_ends_it_at_once() -> None:

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from countersink import UnavailableError
-from countersink_server.cli import main
-from countersink_server.commands import patient_client
-from countersink_server.commands.patient_client import PatientClient
+from countersink_server.cli import target
+from countersink_server.cli.main import main
+from countersink_server.cli.target import PatientClient
 from tests.unit.client.scripted import problem, says, scripted
 
 COUNTER = {
@@ -25,13 +25,13 @@ COUNTER = {
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient_client, "SILENCE", 0.2)
-    monkeypatch.setattr(patient_client, "AGAIN", 0.3)
+    monkeypatch.setattr(target, "SILENCE", 0.2)
+    monkeypatch.setattr(target, "AGAIN", 0.3)
     monkeypatch.setattr("countersink.client.ONE_TRY", 120.0)
 
 
 async def test_a_quick_answer_needs_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient_client, "SILENCE", 60.0)
+    monkeypatch.setattr(target, "SILENCE", 60.0)
     said: list[str] = []
     async with (
         scripted(problem(503, "busy"), says(200, COUNTER)) as server,

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from countersink import JobStatus
-from countersink_server.commands.progress import Bar, JobPace, lasting, line
+from countersink_server.cli.output import Bar, JobPace, lasting, line
 
 
 def job(share: float, visited: int) -> JobStatus:

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.config import urls
-from shared.config.service_links import is_service_link
 from shared.config.settings import Settings, table
+from shared.config.urls import is_service_link
 from shared.model.errors import SettingsError
 
 NAMES: Final = [name for name, _, _ in table()]

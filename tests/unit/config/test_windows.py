@@ -3,9 +3,8 @@
 import pytest
 
 from shared.config.settings import Settings
-from shared.model.buckets import DAY, HOUR, Rule
+from shared.model.buckets import DAY, HOUR, Millis, Rule
 from shared.model.errors import SettingsError
-from shared.model.times import Millis
 
 
 def test_rules_are_read_in_any_order() -> None:

@@ -5,15 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from shared.config.windows import rules_of
+from shared.config.settings import rules_of
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.memory.overlay import ProcessOverlay
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.times import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock

@@ -7,9 +7,10 @@ from collections.abc import Collection
 import pytest
 
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, ChangeRequest, Setter, divided
+from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter, divided
 from shared.memory.overlay import ProcessOverlay
 from shared.model import receipt_notes
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
     ChangedError,
     CountersinkError,
@@ -21,9 +22,8 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.receipts import DAY, key_of_set
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
-from shared.runtime.backoff import Backoff
+from shared.runtime.retry import Backoff
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
 
@@ -106,7 +106,7 @@ async def test_a_set_that_always_loses_to_others_ends_after_a_while() -> None:
         await parts.setter.set("a", ChangeRequest(SET, 7))
     assert isinstance(parts.store, Contended)
     assert parts.store.tries > 3
-    assert PATIENCE <= parts.clock.monotonic() - begun < 2 * PATIENCE
+    assert RETRY_FOR <= parts.clock.monotonic() - begun < 2 * RETRY_FOR
 
 
 class Mute(Contended):

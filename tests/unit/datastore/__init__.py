@@ -1,1 +1,1 @@
-"""Tests of `shared.google.datastore`."""
+"""Tests of `shared.datastore.__init__`."""

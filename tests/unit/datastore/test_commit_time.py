@@ -4,11 +4,10 @@ from time import process_time
 
 from google.cloud.datastore_v1.types import datastore
 
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.commit import TransformWriter
-from shared.google.datastore.keys import DatastorePlace
-from shared.google.datastore.shards import ShardState
-from shared.google.datastore.sums import Sums
+from shared.datastore.client import DatastoreClient
+from shared.datastore.commit import Sums, TransformWriter
+from shared.datastore.keys import DatastorePlace
+from shared.datastore.shards import ShardState
 from shared.model.words import Commit, ShardAdd
 from shared.runtime.clock import SystemClock
 

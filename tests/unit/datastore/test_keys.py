@@ -1,9 +1,9 @@
 """Dead receipts are stored as Datastore entities and read back."""
 
-from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
+from shared.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.envelope import Envelope
-from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import DEAD as STATE
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
 

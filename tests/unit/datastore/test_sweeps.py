@@ -7,12 +7,12 @@ import grpc
 import pytest
 from google.cloud.datastore_v1.types import datastore
 
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.jobs import DatastoreJobs
-from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, name_of
-from shared.google.datastore.store import DatastoreStore
+from shared.datastore.client import DatastoreClient
+from shared.datastore.jobs import DatastoreJobs
+from shared.datastore.keys import EXPIRES, DatastorePlace, Key, name_of
+from shared.datastore.store import DatastoreStore
+from shared.model.buckets import StoreMillis
 from shared.model.jobs import EXPORT, Job
-from shared.model.times import StoreMillis
 from shared.model.words import Receipt
 from tests.world.manual_clock import ManualClock
 

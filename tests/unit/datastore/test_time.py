@@ -2,8 +2,8 @@
 
 from math import inf
 
-from shared.google.datastore.time import ServerTime
-from shared.model.times import Instant, Monotonic
+from shared.datastore.client import ServerTime
+from shared.model.buckets import Instant, Monotonic
 
 
 def test_what_is_in_doubt_is_known_until_something_better_is_heard() -> None:

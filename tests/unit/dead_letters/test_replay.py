@@ -5,16 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.dead_letters.drop import drop
-from flusher.dead_letters.open_letter import open_letter, open_receipt
-from flusher.dead_letters.replay import LEFT_AS_UNSURE, Replay, ReplayOutcome
+from flusher.dead_letters.desk import LEFT_AS_UNSURE, Replay, ReplayOutcome, drop
+from flusher.dead_letters.letters import open_letter, open_receipt
 from flusher.flush.window import TOO_OLD
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.promises import promised
-from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
-from shared.model.times import Instant, Millis, StoreMillis
+from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment, promised
 from shared.model.words import Commit, Increment, Letter, Message, Receipt
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock

@@ -4,7 +4,7 @@ import asyncio
 
 from shared.fleet.fleet_view import FleetView
 from shared.model.fleet import Fleet
-from shared.ports.fleet import FleetLook
+from shared.ports.store import FleetLook
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore

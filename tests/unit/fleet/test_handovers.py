@@ -6,9 +6,8 @@ import pytest
 
 from flusher.flush.flusher_record import GAP, BacklogWitness
 from shared.fleet.fleet_view import FleetView
-from shared.model.fleet import LONGEST_LOOK, SILENCE
-from shared.model.gone_members import MARGIN, WATCHES
-from shared.model.times import BrokerMillis
+from shared.model.buckets import BrokerMillis
+from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, WATCHES
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore

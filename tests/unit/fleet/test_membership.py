@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from shared.fleet.fleet_view import FleetView
-from shared.fleet.publisher_record import OWES, Membership, in_memory
+from shared.fleet.membership import OWES, Membership, in_memory
 from shared.memory.member import MemberOverlay
+from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.times import StoreMillis
-from shared.ports.fleet import FleetLook
+from shared.ports.store import FleetLook
 from shared.runtime.clock import SystemClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.fleet.spool_holders import SpoolHolders
+from shared.fleet.membership import SpoolHolders
 
 HOLD = """
 import sys
 from pathlib import Path
-from shared.fleet.spool_holders import SpoolHolders
+from shared.fleet.membership import SpoolHolders
 holders = SpoolHolders(Path(sys.argv[1]), "spool")
 holders.hold(sys.argv[2])
 print("held", flush=True)

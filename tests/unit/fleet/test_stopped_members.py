@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from countersink_server.process.run import patience_of
+from countersink_server.serve.run import patience_of
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import CHANGE_PATIENCE, FleetView
-from shared.fleet.publisher_record import MOST_LISTED, OWES, STOPPED, Membership
+from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
+from shared.fleet.membership import MOST_LISTED, OWES, STOPPED, Membership
 from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
+from shared.model.buckets import StoreMillis
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import PublisherRecord
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
-from shared.runtime.supervise import Stop
-from shared.wiring.fleet_setup import FleetSetup
+from shared.runtime.retry import Stop
+from shared.wiring.doctor import FleetSetup
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
@@ -137,7 +137,7 @@ async def test_one_that_has_stopped_answers_nothing_and_stays_stopped(scene: Sce
 
 async def test_a_stop_is_tried_again_while_the_store_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a try whose answer was lost is repeated without harm."""
-    monkeypatch.setattr("shared.fleet.fleet_view.CHANGE_PATIENCE", 0.01)
+    monkeypatch.setattr("shared.fleet.fleet_view.CHANGE_WITHIN", 0.01)
     change = scene.book.change
     await scene.member.owe()
     await scene.member.stop()
@@ -164,13 +164,13 @@ async def test_a_stop_is_tried_again_while_the_store_is_silent(scene: Scene, mon
 async def test_a_stop_is_tried_for_as_long_as_the_process_has_left() -> None:
     """By the time at which it was told to stop; at least for about as long as the store has for one change."""
     stop, settings = Stop(), Settings(drain_timeout=10.0)
-    assert patience_of(stop, settings) == CHANGE_PATIENCE
+    assert patience_of(stop, settings) == CHANGE_WITHIN
     stop.set()
     assert 13.0 < patience_of(stop, settings) <= 14.0
     assert stop.at is not None
     stop.at -= 100.0
     stop.set()
-    assert patience_of(stop, settings) == CHANGE_PATIENCE - 1.0
+    assert patience_of(stop, settings) == CHANGE_WITHIN - 1.0
 
 
 @pytest.mark.parametrize("flusher", [None, "t", "another"])

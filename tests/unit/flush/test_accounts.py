@@ -7,13 +7,13 @@ from math import inf
 
 import pytest
 
-from flusher.dead_letters.open_letter import open_letter
-from flusher.dead_letters.replay import Replay
+from flusher.dead_letters.desk import Replay
+from flusher.dead_letters.letters import open_letter
 from shared.model import receipt_notes
+from shared.model.buckets import Instant
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
 from shared.model.receipts import key_of_envelope
-from shared.model.times import Instant
 from shared.model.words import Commit, Delivery, Increment, Message, Tally
 from shared.runtime import metrics
 from shared.wire.codec import encode

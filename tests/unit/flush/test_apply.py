@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.flush.apply import apply
+from flusher.flush.commit_loop import apply
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
 from shared.runtime.otlp_traces import OtlpTraces

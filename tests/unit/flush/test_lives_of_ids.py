@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.when_to_flush import FlushPolicy
+from flusher.flush.window import FlushPolicy
+from shared.model.buckets import Millis
 from shared.model.envelope import Envelope
-from shared.model.promises import Promise, promised
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR, key_of_increment
-from shared.model.times import Millis
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR, Promise, key_of_increment, promised
 from shared.model.words import Increment
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database

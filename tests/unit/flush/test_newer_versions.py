@@ -7,27 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from flusher.dead_letters.open_letter import open_letter
+from flusher.dead_letters.letters import open_letter
 from flusher.flush.newer_versions import PAUSE
-from flusher.jobs.runner import Runner
-from flusher.jobs.worker import Worker
+from flusher.jobs.worker import Runner, Worker
 from shared.counters.all_names import AllNames
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
 from shared.model import jobs
+from shared.model.buckets import BrokerMillis, Instant, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
 from shared.model.jobs import Job, Task
-from shared.model.times import BrokerMillis, Instant, StoreMillis
 from shared.model.words import Delivery, Letter, Message
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
-from shared.runtime.supervise import Stop
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
+from shared.runtime.retry import Backoff, Stop
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, SqliteTasks, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
-from shared.sqlite.tasks import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
@@ -159,7 +156,7 @@ async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) 
 
 
 async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
-    from ingest.publishing.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
+    from ingest.accept.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
 
     database, clock = Database(tmp_path / "spool.db"), SystemClock()
     queue = SqlitePublisher(database, clock, 10**6)

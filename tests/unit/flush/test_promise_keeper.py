@@ -5,16 +5,14 @@ from itertools import count
 
 import pytest
 
+from flusher.flush.commit_loop import PromiseKeeper
 from flusher.flush.flusher import Flusher
 from flusher.flush.plan import Plan
-from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.window import TOO_OLD, Window
-from shared.model.buckets import Rules
+from shared.model.buckets import Instant, Millis, Rules
 from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
-from shared.model.promises import promised
-from shared.model.receipts import DAY, HOUR
-from shared.model.times import Instant, Millis
+from shared.model.receipts import DAY, HOUR, promised
 from shared.model.words import Commit
 from tests.world.flushing import Bench
 from tests.world.memory.store import MemoryStore

@@ -4,12 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flusher.flush.plan import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan
-from flusher.flush.when_to_flush import URGENT, FlushPolicy
-from flusher.flush.window import Window
-from shared.model.buckets import DAY, Rule
+from flusher.flush.window import URGENT, FlushPolicy, Window
+from shared.model.buckets import DAY, BrokerMillis, Millis, Rule
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.times import BrokerMillis, Millis
 from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
 

@@ -11,13 +11,12 @@ from aiohttp import web
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding
-from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import DatastorePlace, Kinds
-from shared.google.datastore.setup import DatastoreSetup, deletion
-from shared.google.datastore.ttl_policy import Ttl, TtlDeniedError
-from shared.google.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
-from shared.google.pubsub.setup import PubsubSetup, obstacles
+from shared.datastore.client import DatastoreClient
+from shared.datastore.keys import DatastorePlace, Kinds
+from shared.datastore.setup import DatastoreSetup, Ttl, TtlDeniedError, deletion
 from shared.model.errors import CountersinkError, TransientError
+from shared.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
+from shared.pubsub.setup import PubsubSetup, obstacles
 from shared.runtime.clock import SystemClock
 
 PLACE = PubsubPlace("p", "topic", "sub")

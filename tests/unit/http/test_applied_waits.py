@@ -5,9 +5,9 @@ from contextlib import closing
 
 from ingest.api.receipts import HELD, AppliedWaits, Tracking
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock

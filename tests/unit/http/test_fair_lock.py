@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ingest.http.fair_lock import FairLock
+from ingest.access.shares import FairLock
 
 
 class Scene:

@@ -5,20 +5,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 
-from flusher.cleanup.deleted_counters import CounterRemover
-from flusher.cleanup.old_jobs import JobSweep
-from flusher.jobs.add import Adding
-from flusher.jobs.compact import Compacting
-from flusher.jobs.reset import Resetting
-from flusher.jobs.runner import TRIES, Runner
-from flusher.jobs.visit import PageOutcome, Visit, existing
-from flusher.jobs.worker import Worker
+from flusher.cleanup import CounterRemover, JobSweep
+from flusher.jobs.kinds import Adding, Compacting, PageOutcome, Resetting, Visit, existing
+from flusher.jobs.worker import TRIES, Runner, Worker
 from shared.counters.all_names import AllNames
-from shared.counters.compaction import PATIENCE, Compactor
+from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
+from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import (
     ContendedError,
     DamagedError,
@@ -43,10 +39,8 @@ from shared.model.jobs import (
     lifetime_of_job,
 )
 from shared.model.receipts import DAY
-from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
-from shared.runtime.backoff import Backoff
-from shared.runtime.supervise import Stop
+from shared.runtime.retry import Backoff, Stop
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
@@ -331,7 +325,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     parts = Parts()
 
     async def never(*_: object) -> int:
-        parts.clock.turn(PATIENCE)
+        parts.clock.turn(RETRY_FOR)
         raise ContendedError("others were first")
 
     async def ages(shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
@@ -343,7 +337,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
     compacting = Compacting(parts.store, parts.reader, Compactor(parts.store, parts.clock, DAY))
-    if age < PATIENCE:
+    if age < RETRY_FOR:
         why = "it is written to all the time, on all its shards"
         assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
     else:

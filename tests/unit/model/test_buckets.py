@@ -12,7 +12,9 @@ from shared.model.buckets import (
     ByTime,
     Dates,
     Followed,
+    Millis,
     Rule,
+    StoreMillis,
     TimeBucket,
     buckets_of,
     by_time_of,
@@ -25,7 +27,6 @@ from shared.model.buckets import (
     since_of,
     text_of,
 )
-from shared.model.times import Millis, StoreMillis
 
 LONG, SHORT = Millis(90 * DAY), Millis(DAY)
 RULES = (Rule("", (("day", LONG),)), Rule("page:", (("day", LONG), ("hour", SHORT))), Rule("page:x", (("hour", LONG),)))

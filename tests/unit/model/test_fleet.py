@@ -1,8 +1,7 @@
 """When the fleet is whole, and how its records change."""
 
-from shared.model.fleet import Fleet, NamedOverlay, read, written
-from shared.model.gone_members import leaves
-from shared.model.times import StoreMillis
+from shared.model.buckets import StoreMillis
+from shared.model.fleet import Fleet, NamedOverlay, leaves, read, written
 
 NOW = StoreMillis(1_800_000_000_000)
 

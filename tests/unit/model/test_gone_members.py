@@ -2,9 +2,8 @@
 
 import pytest
 
-from shared.model.fleet import SILENCE, Fleet, first
-from shared.model.gone_members import KEPT, MARGIN, OVERDUE, REPORTS, WATCHES, leaves, reported
-from shared.model.times import StoreMillis
+from shared.model.buckets import StoreMillis
+from shared.model.fleet import KEPT, MARGIN, OVERDUE, REPORTS, SILENCE, WATCHES, Fleet, first, leaves, reported
 
 STRUCK = StoreMillis(1_000_000)
 MINUTE = 60_000

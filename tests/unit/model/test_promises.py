@@ -3,9 +3,19 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.model.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
-from shared.model.times import NEVER, BrokerMillis, Millis, StoreMillis
+from shared.model.buckets import NEVER, BrokerMillis, Millis, StoreMillis
+from shared.model.receipts import (
+    CLIENT_IDS_REMEMBERED,
+    DAY,
+    FORCE,
+    HOUR,
+    RENEWED,
+    Ages,
+    Promise,
+    Promises,
+    ages,
+    promised,
+)
 
 WEEK = promised(Millis(7 * DAY), DAY)
 MONTH = promised(Millis(31 * DAY), DAY)

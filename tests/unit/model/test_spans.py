@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.model.instants import datetime_of, millis_of, written_millis, written_second
+from shared.model.buckets import datetime_of, millis_of, written_millis, written_second
+from shared.model.envelope import Span, said, span_of, text_of
 from shared.model.jobs import EXPORT, Job
-from shared.model.spans import Span, said, span_of, text_of
 
 
 @pytest.mark.parametrize("span", [None, Span("hour"), Span("day", -5), Span("minute", 0, 2**48)])

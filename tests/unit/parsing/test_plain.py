@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from ingest.accept.batch import Batch
 from ingest.parsing import plain
-from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 MANY = MAX_SUM // MAX_DELTA + 2

@@ -5,15 +5,13 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from countersink_server.planning.costs import Operations
-from countersink_server.planning.traffic_plan import TrafficPlan
-from flusher.flush.when_to_flush import FlushPolicy
-from flusher.flush.window import Window
+from countersink_server.cli.traffic_plan import Operations, TrafficPlan
+from flusher.flush.window import FlushPolicy, Window
 from flusher.service import MOST_COUNTERS
-from ingest.publishing.linger import Pace
-from ingest.publishing.publishing import Publishing
+from ingest.accept.coalescer import Pace
+from ingest.accept.publishing import Publishing
 from shared.memory.overlay import ProcessOverlay
-from shared.model.times import BrokerMillis
+from shared.model.buckets import BrokerMillis
 from shared.model.words import APPLIED, Delivery, Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.wire.codec import decode

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from countersink_server.planning import measured
-from countersink_server.planning.costs import Operations, Prices, of_original
-from countersink_server.planning.traffic_plan import LEAST, Traffic, TrafficPlan, planned
+from countersink_server.cli import traffic_plan
+from countersink_server.cli.traffic_plan import LEAST, Operations, Prices, Traffic, TrafficPlan, of_original, planned
 from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ, ShardBook
 from tests.meta.checkout import ROOT
@@ -113,8 +112,8 @@ def _agree(plan: TrafficPlan) -> None:
 def test_there_are_as_many_processes_as_needed_and_two_at_least() -> None:
     small, large = planned(Traffic(10)), planned(Traffic(100_000, ids="each"))
     assert (small.ingests, small.flushers) == (LEAST, LEAST)
-    assert large.ingests == 100_000 / measured.SINGLES
-    assert 100_000 / measured.COMMITTED <= large.flushers <= 100_000 / measured.COMMITTED + 2
+    assert large.ingests == 100_000 / traffic_plan.SINGLES
+    assert 100_000 / traffic_plan.COMMITTED <= large.flushers <= 100_000 / traffic_plan.COMMITTED + 2
     assert small.too_few() == large.too_few() == []
     assert len(planned(Traffic(100_000, ids="each"), ingests=1, flushers=1).too_few()) == 2
 

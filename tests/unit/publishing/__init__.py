@@ -1,1 +1,1 @@
-"""Tests of `ingest.publishing`."""
+"""Tests of `ingest.accept.__init__`."""

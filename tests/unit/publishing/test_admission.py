@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.admission import BYTES, Admission, weight_of
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.coalescer import Coalescer
+from ingest.accept.admission import BYTES, Admission, weight_of
+from ingest.accept.batch import Batch, Draft
+from ingest.accept.coalescer import Coalescer
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.words import Increment
 

@@ -6,8 +6,8 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.coalescer import LARGE, Coalescer
+from ingest.accept.batch import Batch, Draft
+from ingest.accept.coalescer import LARGE, Coalescer
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 MOST = 5

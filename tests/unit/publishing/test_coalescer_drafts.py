@@ -6,8 +6,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.coalescer import LARGE, MAX_ENTRIES, Coalescer
+from ingest.accept.batch import Batch, Draft
+from ingest.accept.coalescer import LARGE, MAX_ENTRIES, Coalescer
 from shared.model.envelope import PART_ENTRIES
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ingest.parsing.json_object import BodyError
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.known_ids import KnownIds
+from ingest.accept.admission import KnownIds
+from ingest.accept.batch import Batch, Draft
+from ingest.parsing.parse import BodyError
+from shared.model.buckets import Monotonic
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
-from shared.model.times import Monotonic
 from shared.model.words import Increment
 
 NOW = Monotonic(1_000.0)

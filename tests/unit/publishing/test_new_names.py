@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.publishing import new_names
-from ingest.publishing.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames, Trial
+from ingest.accept import new_names
+from ingest.accept.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames, Trial
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import OverloadedError, ShareError, TransientError
@@ -195,7 +195,7 @@ async def test_without_any_count_a_new_name_waits_for_one(store: CountedStore, c
 async def test_a_store_that_does_not_answer_is_away(
     store: CountedStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_names, "PATIENCE", 0.01)
+    monkeypatch.setattr(new_names, "ANSWER_WITHIN", 0.01)
     names = limited(store, clock)
     await names.check("a")
 

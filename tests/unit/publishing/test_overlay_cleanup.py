@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-from ingest.publishing.overlay_cleanup import MOST, OverlayCleanup
-from shared.memory.overlay import PATIENCE, ProcessOverlay
+from ingest.accept.publishing import MOST, OverlayCleanup
+from shared.memory.overlay import SETTLE_WITHIN, ProcessOverlay
+from shared.model.buckets import Instant, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.runtime.ids import EnvelopeIds
 from tests.world.manual_clock import ManualClock
@@ -23,7 +23,7 @@ async def test_all_that_is_due_is_settled_however_much_it_is() -> None:
     async with overlay.entered([Envelope(name, {"a": 1}) for name in names]):
         pass
     await store.apply(Commit(tuple(Receipt(key_of_envelope(name), LATER, envelope=name) for name in names[1:]), ()))
-    clock.turn(PATIENCE)
+    clock.turn(SETTLE_WITHIN)
     await OverlayCleanup(store, overlay).settle_once()
     (entry,) = (await overlay.view(["a"]))["a"].entries
     assert entry.key == key_of_envelope(names[0])
@@ -69,13 +69,13 @@ async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_b
     late, unsaid = names[30], names[60]
     found = [Receipt(key_of_envelope(name), LATER, envelope=name) for name in names if name not in {late, unsaid}]
     await store.apply(Commit((*found, Receipt(key_of_envelope(unsaid), LATER)), ()))
-    clock.turn(PATIENCE)
+    clock.turn(SETTLE_WITHIN)
     await cleanup.settle_once()
     assert (store.asked, store.looked_up) == (1, 1)
     entries = (await overlay.view(["a"]))["a"].entries
     assert {entry.key for entry in entries} == {key_of_envelope(name) for name in (late, unsaid, "key-1")}
     await store.apply(Commit((Receipt(key_of_envelope(late), LATER, envelope=late),), ()))
-    clock.turn(PATIENCE)
+    clock.turn(SETTLE_WITHIN)
     await cleanup.settle_once()
     assert (store.asked, store.looked_up) == (1, 4)
     (entry,) = (await overlay.view(["a"]))["a"].entries

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ingest.publishing.batch import Draft
-from ingest.publishing.pending_shares import PendingShares
+from ingest.accept.admission import PendingShares
+from ingest.accept.batch import Draft
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from tests.world.manual_clock import ManualClock

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ingest.publishing.linger import Pace
-from ingest.publishing.publishing import LONGEST_PUBLISH, Publishing
+from ingest.accept.coalescer import Pace
+from ingest.accept.publishing import LONGEST_PUBLISH, Publishing
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import (
@@ -22,7 +22,7 @@ from shared.model.errors import (
 from shared.model.words import Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
-from shared.runtime.standstill import LONGEST
+from shared.runtime.clock import LONGEST
 from shared.wire.codec import decode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker

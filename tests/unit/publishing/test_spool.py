@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ingest.publishing.forwarding import MOST_REFUSED, PAUSE
-from ingest.publishing.publishing import LONGEST_PUBLISH
-from ingest.publishing.spool import LONGEST_FORWARD, TOO_OLD, Spool
+from ingest.accept.publishing import LONGEST_PUBLISH
+from ingest.accept.spool import LONGEST_FORWARD, MOST_REFUSED, PAUSE, TOO_OLD, Spool
+from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.errors import (
     BrokerRejectedError,
     DoubtfulError,
@@ -18,10 +18,9 @@ from shared.model.errors import (
     TransientError,
     UnkeptError,
 )
-from shared.model.times import BEGINNING, StoreMillis
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.standstill import deadline
+from shared.runtime.clock import deadline
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
 

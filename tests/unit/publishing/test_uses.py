@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.batch import Batch, Draft
-from ingest.publishing.coalescer import Coalescer
-from ingest.publishing.uses import Uses
+from ingest.accept.batch import Batch, Draft, Uses
+from ingest.accept.coalescer import Coalescer
 from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Increment

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from shared.fleet.fleet_view import FleetView
+from shared.model.buckets import Millis
 from shared.model.errors import TransientError
-from shared.model.promises import Promise, ages, promised
-from shared.model.receipts import DAY
-from shared.model.times import Millis
-from shared.redis.ages import AGAIN, BELIEVED, KNOWN, KnownPromises
+from shared.model.receipts import DAY, Promise, ages, promised
+from shared.redis.overlay import AGAIN, BELIEVED, KNOWN, KnownPromises
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shared.fleet.fleet_view import FleetView
+from shared.model.buckets import Instant
 from shared.model.errors import InexactError
-from shared.model.times import Instant
 from shared.redis import overlay as redis_overlay
 from shared.redis.overlay import RedisOverlay
 from tests.world.manual_clock import ManualClock

@@ -7,17 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
+from shared.model.buckets import BEGINNING, NEVER, Instant, Monotonic, StoreMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.model.receipts import key_of_envelope
-from shared.model.times import BEGINNING, NEVER, Instant, Monotonic, StoreMillis
 from shared.model.words import View
-from shared.redis.entries import MOST_IN_ONE_STEP, PublishTry, in_steps
 from shared.redis.links import Links
-from shared.redis.overlay_naming import ELSEWHERE, FIRST, Naming
-from shared.redis.own_entries import FIRST_LOOK, Copy
-from shared.redis.views import MOST, Context, Views
+from shared.redis.member import ELSEWHERE, FIRST, Naming
+from shared.redis.own_entries import FIRST_LOOK, MOST_IN_ONE_STEP, Copy, PublishTry, in_steps
+from shared.redis.views import MOST_KNOWN, Context, Views
 
 NOW = StoreMillis(1_800_000_000_000)
 
@@ -122,7 +121,7 @@ def test_an_answer_comes_after_the_cache_has_forgotten_what_was_asked_with() -> 
 
     first = learn("a", FIELDS)
     asked = views.question(["a"], "e")
-    for number in range(MOST + 1):
+    for number in range(MOST_KNOWN + 1):
         learn(f"b{number}", FIELDS)
     assert views.question(["a"], "e").known == {}
     assert views.answer(asked, [b"5"], context)["a"] is first

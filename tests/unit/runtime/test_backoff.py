@@ -3,7 +3,7 @@
 import pytest
 
 from shared.model.errors import ContendedError, StorageFullError, TransientError
-from shared.runtime.backoff import Backoff, insist, tries, within
+from shared.runtime.retry import Backoff, insist, tries, within
 from tests.world.manual_clock import ManualClock
 
 

@@ -7,10 +7,8 @@ import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shared.runtime import number_cells
-from shared.runtime.instruments import BUCKETS, Counter, Gauge, Histogram
-from shared.runtime.metrics_board import MetricsBoard
-from shared.runtime.number_cells import CELLS, SeriesKey
+from shared.runtime import instruments
+from shared.runtime.instruments import BUCKETS, CELLS, Counter, Gauge, Histogram, MetricsBoard, SeriesKey
 from tests.world.scraping import Scrape
 
 
@@ -56,7 +54,7 @@ def test_it_shows_what_the_usual_client_shows() -> None:
 
 
 def test_each_worker_shows_all_and_what_it_counted_outlives_it() -> None:
-    memory = [number_cells.make_shared() for _ in range(2)]
+    memory = [instruments.make_shared() for _ in range(2)]
     first, second = (Process().join(worker, memory) for worker in range(2))
     first.count.inc(5)
     first.why.labels("a").inc()
@@ -65,7 +63,7 @@ def test_each_worker_shows_all_and_what_it_counted_outlives_it() -> None:
     assert first.shown().values == second.shown().values
     assert dict(second.shown().values)["count_total", frozenset({("worker", "0")})] == 5
     assert second.shown().sum("level", worker="0") == 7
-    number_cells.shared(memory[0], writes=True).drop_gauges()  # as the parent does when it has ended
+    instruments.shared(memory[0], writes=True).drop_gauges()  # as the parent does when it has ended
     assert [*second.shown().all("level", worker="0")] == []
     assert second.shown().sum("count_total", worker="0") == 5
     again = Process().join(0, memory)
@@ -82,23 +80,23 @@ def test_what_was_counted_before_it_is_a_worker_is_kept() -> None:
     process.count.inc(2)
     process.level.set(3)
     process.why.labels("a").inc(4)
-    process.join(0, [number_cells.make_shared()])
+    process.join(0, [instruments.make_shared()])
     process.why.labels("a").inc()
     shown = process.shown()
     assert [shown.sum(name, worker="0") for name in ("count_total", "level", "why_total")] == [2, 3, 5]
 
 
 def test_a_worker_cannot_write_where_another_one_counts() -> None:
-    memory = [number_cells.make_shared() for _ in range(2)]
+    memory = [instruments.make_shared() for _ in range(2)]
     process = Process().join(0, memory)
-    other = number_cells.shared(memory[1], writes=False)
+    other = instruments.shared(memory[1], writes=False)
     with pytest.raises(TypeError):
         other.cells[5] = 1
     assert process.shown().sum("count_total") == 0
 
 
 def test_what_is_a_function_is_read_when_it_is_shown_and_a_counter_goes_on_after_a_restart() -> None:
-    memory = [number_cells.make_shared()]
+    memory = [instruments.make_shared()]
     for before in (0, 6):
         process = Process().join(0, memory)
         process.level.set_function(lambda: 4)
@@ -108,7 +106,7 @@ def test_what_is_a_function_is_read_when_it_is_shown_and_a_counter_goes_on_after
 
 
 def test_series_that_do_not_fit_are_an_error_and_harm_no_others() -> None:
-    cells = number_cells.private()
+    cells = instruments.private()
     cells.place(SeriesKey("counter", "large", (), CELLS - 10))
     with pytest.raises(MemoryError):
         cells.place(SeriesKey("counter", "too large", (), 11))

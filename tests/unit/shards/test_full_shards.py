@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from flusher.shards import ShardBook
+from shared.model.buckets import NEVER
 from shared.model.errors import ShardFullError
-from shared.model.times import NEVER
 from shared.model.words import SHARD_FULL, Commit, Receipt
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore

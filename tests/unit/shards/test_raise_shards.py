@@ -6,9 +6,9 @@ from flusher.service import make_flusher, make_tools
 from flusher.shards import CounterCooler, CounterGrower, Growth, ShardBook, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
+from shared.model.buckets import StoreMillis
 from shared.model.errors import ContendedError, ShrunkError
 from shared.model.receipts import DAY
-from shared.model.times import StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from tests.contracts.compactions import spread

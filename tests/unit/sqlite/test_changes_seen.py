@@ -5,19 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.commands.importer import Importer, ImportOptions
-from flusher.dead_letters.drop import drop
-from flusher.jobs.add import Adding
-from flusher.jobs.reset import Resetting
+from countersink_server.cli.imports import Importer, ImportOptions
+from flusher.dead_letters.desk import drop
+from flusher.jobs.kinds import Adding, Resetting
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.envelope import Envelope
-from shared.model.import_source import Foreign
+from shared.model.imports import Foreign
 from shared.model.jobs import ADD, Job, lifetime_of_job
-from shared.model.promises import promised
-from shared.model.receipts import DAY
-from shared.model.times import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.receipts import DAY, promised
 from shared.model.words import DEAD, Commit, Receipt, ShardAdd
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.model.buckets import StoreMillis
 from shared.model.errors import SettingsError, StorageFullError
-from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt
 from shared.sqlite import schema
 from shared.sqlite.audit_data import MOST_READ
@@ -52,7 +52,7 @@ def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("version", "what"), [(VERSION + 1, "use a newer one"), (VERSION - 1, "export its totals with that build")]
+    ("version", "what"), [(VERSION + 1, "use a newer Countersink"), (VERSION - 1, "export its totals with that build")]
 )
 async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int, what: str) -> None:
     path = tmp_path / "file"

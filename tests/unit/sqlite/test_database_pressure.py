@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StorageFullError
-from shared.model.import_source import Mark
-from shared.model.times import Instant
+from shared.model.imports import Mark
 from shared.model.words import Commit, Message, ShardAdd
 from shared.sqlite import database as module
 from shared.sqlite import write_ahead_log as log

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from shared.model.times import NEVER
+from shared.model.buckets import NEVER
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore

@@ -10,9 +10,9 @@ from shared.model.envelope import Envelope
 from shared.model.errors import CountersinkError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
-from shared.sqlite.spool_rows import SpoolRows
+from shared.sqlite.spool import SpoolRows
 from shared.wire.codec import encode
-from shared.wiring.spool import Queue, open_spool
+from shared.wiring.files import Queue, open_spool
 
 NUMBER = 250
 """More than are read at once."""

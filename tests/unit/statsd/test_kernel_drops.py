@@ -3,7 +3,7 @@
 import os
 import socket
 
-from ingest.statsd.kernel_drops import drops_in, kernel_drops
+from ingest.statsd.statsd import drops_in, kernel_drops
 
 TABLE = """\
    sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops

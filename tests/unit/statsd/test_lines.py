@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from ingest.statsd.lines import LARGE, MALFORMED, MILLION, TYPE, LineError, read
-from shared.config.name_template import PLAIN, name_template
+from ingest.statsd.tally import LARGE, MALFORMED, MILLION, TYPE, LineError, read
+from shared.config.lists import PLAIN, name_template
 from shared.model.words import MAX_DELTA
 
 

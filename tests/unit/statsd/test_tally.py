@@ -3,9 +3,8 @@
 from fractions import Fraction
 from random import Random
 
-from ingest.statsd.lines import MILLION, read
-from ingest.statsd.tally import StatsdTally
-from shared.config.name_template import PLAIN
+from ingest.statsd.tally import MILLION, StatsdTally, read
+from shared.config.lists import PLAIN
 from shared.model.words import MAX_SUM
 
 ALL = 10**9

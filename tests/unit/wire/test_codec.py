@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from flusher.flush.plan import MOST_IN_COMMIT
 from shared.model import receipt_notes
+from shared.model.buckets import BrokerMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
 from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode
 from tests.unit.strategies import envelopes

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from shared.model.buckets import BrokerMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Increment, Message
 from shared.wire import strict_json
 from shared.wire.codec import TYPE, decode, encode

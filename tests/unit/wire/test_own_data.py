@@ -4,8 +4,7 @@ import pytest
 
 from shared.model.envelope import Envelope
 from shared.model.words import MAX_SUM, Increment
-from shared.wire.codec import encode
-from shared.wire.own_data import own_data
+from shared.wire.codec import encode, own_data
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.disk import why_ephemeral
-from shared.sqlite.spool_setup import SpoolSetup
+from shared.sqlite.spool import SpoolSetup
 from shared.wiring import files
-from shared.wiring.spool import Queue, open_spool
+from shared.wiring.files import Queue, open_spool
 
 BROKER = "pubsub://p/likes?subscription=flushers"
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 from shared.model.buckets import Followed
-from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
+from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
 from tests.world.memory.buckets import MemoryBuckets
 
 PAGE: Final = 100

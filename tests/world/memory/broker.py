@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from shared.counters.kept_by_broker import KeptByBroker
 from shared.counters.pending import Pending
+from shared.model.buckets import BrokerMillis, Instant
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
-from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import Clock

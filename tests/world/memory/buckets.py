@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from shared.model.buckets import ByTime, Counts, Dates, TimeBucket
-from shared.model.times import StoreMillis, WallMillis
+from shared.model.buckets import ByTime, Counts, Dates, StoreMillis, TimeBucket, WallMillis
 from shared.model.words import SHARD_FULL
 
 Held = tuple[int, StoreMillis]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.fleet import Fleet, first
-from shared.model.times import BEGINNING, StoreMillis
-from shared.ports.fleet import FleetLook, Left
+from shared.ports.store import FleetLook, Left
 from tests.world.memory.store import MemoryStore
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shared.model.job_shares import check_running, owner_of
-from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState
-from shared.model.times import StoreMillis, WallMillis
+from shared.model.buckets import StoreMillis, WallMillis
+from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, check_running, owner_of
 
 
 class MemoryJobs:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shared.model.times import Instant
+from shared.model.buckets import Instant
 from shared.model.words import Delivery, Letter
 from tests.world.memory.broker import MemoryBroker
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from shared.model import dead_receipt_bodies, receipt_notes
-from shared.model.buckets import Counts
+from shared.model.buckets import BEGINNING, Counts, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -15,11 +15,10 @@ from shared.model.errors import (
     ShrunkError,
 )
 from shared.model.exact_reads import ids_of
-from shared.model.promises import Promise
+from shared.model.receipts import Promise
 from shared.model.sharding import moved, number_for, was_compacted
-from shared.model.times import BEGINNING, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.words import DEAD, SHARD_FULL, Bounds, Commit, Guard, Receipt, Receipts, Total
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.store import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 from tests.world.memory.audit_data import MemoryAuditData, pages
 from tests.world.memory.buckets import MemoryBuckets

@@ -1,0 +1,328 @@
+"""The commands on single counters: incr, get, list, set, reset, delete, shards, and the file that an export is
+written to.
+"""
+
+import argparse
+import asyncio
+import heapq
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from errno import EISDIR
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from countersink_server.cli.arguments import seconds, whole
+from countersink_server.cli.output import flush, json_of, note, tell
+from countersink_server.cli.target import KEY, add_service, naming_the_url, settings_of, url_of
+from shared.model.buckets import written
+from shared.model.errors import CountersinkError
+
+if TYPE_CHECKING:
+    from countersink import AsyncClient, Counter
+
+_WAIT: Final = 10.0
+_PAGE: Final = 1_000
+_MOST_TOP: Final = 100_000
+_WIDEST: Final = 40
+"""Width of the name column; a longer name moves its value to the right."""
+_NAME: Final[dict[str, Any]] = {"metavar": "NAME", "help": "the counter; put a name that starts with - after --"}
+
+Command = Callable[["AsyncClient", argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    incr = _add(
+        commands,
+        "incr",
+        _incr,
+        "add to a counter",
+        "Add to a counter. If there is no answer, the command repeats the request, and it counts once all the same.",
+    )
+    incr.add_argument("name", **_NAME)
+    incr.add_argument("--by", type=int, default=1, metavar="N", help="the number to add; may be negative [1]")
+    incr.add_argument("--id", help="id of the increment, which counts once however often you send it [a new id]")
+
+    incr.add_argument(
+        "--wait",
+        nargs="?",
+        type=seconds,
+        const=_WAIT,
+        metavar="SECONDS",
+        help=f"wait until it is in the database, for at most SECONDS [{_WAIT:g}], and print the total",
+    )
+
+    get = _add(
+        commands,
+        "get",
+        _get,
+        "print totals",
+        "Print the total of each counter. It includes every increment that was accepted, even those that are not in the"
+        " database yet. A total that may lack some is marked as not exact.",
+    )
+    get.add_argument("names", nargs="+", metavar="NAME")
+
+    listing = _add(
+        commands,
+        "list",
+        _list,
+        "list counters in the order of their names",
+        "List counters with their totals, in the order of their names.",
+    )
+    listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    listing.add_argument(
+        "--top",
+        type=whole(1, _MOST_TOP),
+        metavar="N",
+        help="only the N largest, the largest first",
+    )
+
+    set_ = _add_change(
+        commands,
+        "set",
+        "set a counter to a value; later increments add to it",
+        "Set a counter to a value, and print its value before. Every increment that was accepted earlier is part of the"
+        " value before; later increments add to the new one.",
+    )
+    set_.add_argument("value", type=int, metavar="VALUE")
+    _add_change(
+        commands,
+        "reset",
+        "set a counter to 0",
+        "Set a counter to 0, and print its value before, which includes every increment that was accepted earlier.",
+    )
+    _add_change(
+        commands,
+        "delete",
+        "set a counter to 0, and remove it from lists until it is counted again",
+        "Set a counter to 0, print its value before, and remove it from lists until it is counted again.",
+    )
+
+    shards = _add(
+        commands,
+        "shards",
+        _shards,
+        "change the number of a counter's shards",
+        "Change the number of a counter's shards. With more shards, it takes more writes a second; with fewer,"
+        " it is read faster. Flushers add shards automatically, so you rarely need this.",
+    )
+    shards.add_argument("name", **_NAME)
+    number = shards.add_mutually_exclusive_group(required=True)
+    number.add_argument("number", nargs="?", type=int, metavar="N", help="give it at least N shards")
+    number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
+
+
+def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str, description: str) -> Any:
+    parser = _add(commands, name, _change, help_, description)
+    parser.add_argument("name", **_NAME)
+    parser.add_argument("--key", help="key of the change, which happens once however often you send it [a new key]")
+    parser.set_defaults(change=name)
+    return parser
+
+
+def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str, description: str) -> Any:
+    parser = commands.add_parser(name, help=help_, description=description)
+    add_service(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)
+    return parser
+
+
+async def _ask(command: Command, options: argparse.Namespace) -> None:
+    if options.data is not None and getattr(options, "wait", None) is not None:
+        options.refuse("--wait needs a running service: with --data, nothing is applied until the next start")
+    async with asking(options, options.patience) as client:
+        await command(client, options)
+
+
+@asynccontextmanager
+async def asking(
+    options: argparse.Namespace, patience: float, say: Callable[[str], None] = note
+) -> "AsyncIterator[AsyncClient]":
+    """A client of the service, or of one in this process that serves the data in --data. It may `say` why it waits."""
+    from countersink_server.cli.target import PatientClient  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    if options.data is not None:
+        settings = settings_of(options)
+        from countersink_server.serve.private import serving  # noqa: PLC0415 (as above)
+
+        async with (
+            serving(settings) as url,
+            PatientClient(url, patience=patience, shown=options.target, say=say) as client,
+        ):
+            yield client
+        return
+    with naming_the_url(options):
+        url = url_of(options)
+        client = PatientClient(url, os.environ.get(KEY), patience=patience, shown=options.target, say=say)
+    async with client:
+        yield client
+
+
+async def _incr(client: "AsyncClient", options: argparse.Namespace) -> None:
+    from countersink import UnavailableError  # noqa: PLC0415 (as above)
+
+    try:
+        accepted = await client.increment(options.name, options.by, id=options.id, wait=options.wait)
+    except UnavailableError as error:
+        # It may have been accepted: only a retry with this id is safe.
+        raise CountersinkError(f"{error} Repeat the command with --id {error.id}: it counts once") from error
+    said = {"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}
+    if options.wait is None:
+        tell(json_of(said) if options.json else f"accepted, receipt {accepted.receipt}")
+        return
+    # A key that may not read gets no total.
+    state = "applied" if accepted.value is not None else await client.receipt(accepted.receipt)
+    if options.json:
+        tell(json_of(said | {"state": state, "value": accepted.value}))
+    elif state == "applied":
+        tell(f"applied, receipt {accepted.receipt}" if accepted.value is None else f"{options.name}  {accepted.value}")
+    if state != "applied":
+        flush()
+        known = "it counts when a flusher has applied it" if state == "pending" else f"its receipt is {state}"
+        raise CountersinkError(f"accepted, not applied after {options.wait:g} s; {known}: receipt {accepted.receipt}")
+
+
+async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
+    from countersink import UnavailableError  # noqa: PLC0415 (as above)
+
+    change = getattr(client, options.change)
+    values = (options.value,) if options.change == "set" else ()
+    try:
+        changed = await change(options.name, *values, key=options.key)
+    except UnavailableError as error:
+        raise CountersinkError(f"{error} Repeat the command with --key {error.id}: it happens once") from error
+    if options.json:
+        tell(json_of({name: getattr(changed, name) for name in changed.__slots__}))
+    else:
+        tell(f"{changed.name}  was {changed.before}, is {changed.after}")
+
+
+async def _shards(client: "AsyncClient", options: argparse.Namespace) -> None:
+    compact = options.compact is not None
+    now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
+    tell(json_of({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
+
+
+async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
+    _CounterTable(options.json).show(await client.get_many(options.names))
+
+
+async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
+    table = _CounterTable(options.json)
+    top: list[Counter] = []
+    exact = True
+    async for page in client.pages(options.prefix, page=_PAGE):
+        exact = exact and page.exact
+        if options.top is None:
+            table.show(page.counters)
+        else:  # no store sorts by value, so all are read and only N are kept
+            found = [*top, *page.counters]
+            top = heapq.nsmallest(options.top, found, key=lambda counter: (-counter.value, counter.name))
+    table.show(top)
+    if not exact:
+        note("countersink: the list may lack counters that are not in the database yet")
+
+
+class _CounterTable:
+    """Prints page by page, as there may be millions. Columns grow from page to page and never shrink."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self._name = self._value = 0
+
+    def show(self, counters: "Sequence[Counter]") -> None:
+        self._name = max([self._name, *(min(len(counter.name), _WIDEST) for counter in counters)])
+        self._value = max([self._value, *(len(str(counter.value)) for counter in counters)])
+        for counter in counters:
+            tell(json_of(said_of(counter)) if self._json else self._line(counter))
+
+    def _line(self, counter: "Counter") -> str:
+        notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
+        return f"{counter.name:{self._name}}  {counter.value:>{self._value}}{notes}"
+
+
+def said_of(counter: "Counter") -> dict[str, Any]:
+    """The fields as the service sends them."""
+    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}
+
+
+# Writes the file of an export. The file appears when it is complete, not before.
+
+
+STANDARD = "-"
+"""The name that means standard output."""
+
+
+def check(file: str) -> None:
+    """Raise an error now if the file can't be written, before the work begins."""
+    if file == STANDARD:
+        return
+    try:
+        path = _target(file)
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        if not _is_special(path):
+            _new_beside(path).unlink()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+async def written_to(file: str, chunks: AsyncIterator[bytes]) -> None:
+    """Replace the file and keep its mode. A pipe or device is written to directly."""
+    try:
+        if file == STANDARD:
+            await _copy(chunks, sys.stdout.buffer)
+            return
+        path = _target(file)
+        if _is_special(path):
+            with path.open("wb") as out:
+                await _copy(chunks, out)
+            return
+        part = _new_beside(path)
+        try:
+            with part.open("wb") as out:
+                await _copy(chunks, out)
+                os.fsync(out.fileno())
+            part.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+async def _copy(chunks: AsyncIterator[bytes], out: BinaryIO) -> None:
+    async for chunk in chunks:
+        out.write(chunk)
+    out.flush()
+
+
+def _target(file: str) -> Path:
+    """The path that symbolic links lead to."""
+    return Path(file).resolve()
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a device or a pipe."""
+    return path.exists() and not path.is_file()
+
+
+def _new_beside(path: Path) -> Path:
+    """Create an empty file with an unused name, and the mode of `path`. If that is new, only its owner can read it."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    file, name = mkstemp(prefix=f"{path.name[:100]}.", suffix=".part", dir=path.parent)
+    os.fchmod(file, mode)
+    os.close(file)
+    return Path(name)
+
+
+def _unwritable(file: str, error: OSError) -> CountersinkError:
+    name = "standard output" if file == STANDARD else file
+    return CountersinkError(f"{name} can't be written: {error.strerror or error}.")

@@ -1,0 +1,310 @@
+"""The commands on dead letters: dlq list, show, replay, drop, and how letters are shown. They need no running
+service.
+"""
+
+import argparse
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink_server.cli import output
+from countersink_server.cli.arguments import sentence, whole
+from countersink_server.cli.output import flush, tell
+from countersink_server.cli.output import json_of as json_line
+from countersink_server.cli.setup import add, connected
+from flusher.dead_letters.desk import ReplayOutcome
+from flusher.dead_letters.letters import OpenedLetter, sums_of
+from shared.model.errors import CountersinkError
+from shared.model.words import Receipt
+
+if TYPE_CHECKING:
+    from flusher.dead_letters.desk import LetterPass, ReplayOutcome
+    from flusher.dead_letters.letters import LetterFilter
+    from shared.config.settings import Settings
+    from shared.wiring.process import Parts
+
+_LIMIT: Final = 100
+_AT_ONCE: Final = 500
+_ID: Final = "an id that list shows, or the receipt of an answer"
+_NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    help_ = "dead letters: messages that were accepted and could not be counted"
+    parser = commands.add_parser("dlq", help=help_, description=sentence(help_))
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    listing = add(actions, "list", _list, "list dead letters with their reasons; changes nothing")
+    listing.add_argument(
+        "--limit", type=whole(1, 10**9), default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]"
+    )
+
+    show = add(actions, "show", _show, "show all details of one dead letter and its receipts; changes nothing")
+    show.add_argument("id", metavar="ID", help=_ID)
+
+    replay = add(
+        actions,
+        "replay",
+        _replay,
+        "count dead letters after all; safe to kill, to repeat, and to run twice at the same time",
+    )
+    replay.add_argument("ids", nargs="*", metavar="ID", help=_ID)
+    replay.add_argument("--all", action="store_true", help="all dead letters")
+    replay.add_argument(
+        "--too-old",
+        action="store_true",
+        help="also letters so old that nobody can tell whether they were counted; use it only if you know that they"
+        " were not",
+    )
+
+    drop = add(
+        actions,
+        "drop",
+        _drop,
+        "give dead letters up for good: nothing can count them any more, and reads exclude them immediately",
+    )
+    drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
+
+
+@contextlib.asynccontextmanager
+async def _desk(options: argparse.Namespace) -> "AsyncIterator[tuple[LetterPass, Settings, Parts]]":
+    from flusher.dead_letters.desk import LetterPass  # noqa: PLC0415 (who asks for help should not wait for it)
+    from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
+
+    async with connected(options) as (settings, parts):
+        letters = parts.letters()
+        try:
+            yield LetterPass(letters, parts.store, parts.overlay, parts.topic, promise_of(settings)), settings, parts
+        finally:
+            await letters.close()
+
+
+async def _list(options: argparse.Namespace) -> None:
+
+    number, more = 0, False
+    async with _desk(options) as (desk, _, _):
+        while number < options.limit and (batch := await desk.pull(min(_AT_ONCE, options.limit - number))):
+            found = await desk.receipts(batch)
+            for one in batch:
+                tell(json_of(one, found) if options.json else line_of(one, found))
+            number += len(batch)
+        if number == options.limit:
+            more = bool(await desk.pull(1))
+        complete = desk.letters.complete
+    if not options.json:
+        tell(_how_many(number, more=more, complete=complete))
+
+
+def _how_many(number: int, *, more: bool, complete: bool) -> str:
+    letters = "1 dead letter" if number == 1 else f"{number or 'no'} dead letters"
+    if more:
+        return f"{letters}, and there are more: --limit shows them"
+    if complete:
+        return letters
+    return f"at least {letters}: {_NOT_ALL}" if number else f"{letters} found: {_NOT_ALL}"
+
+
+async def _show(options: argparse.Namespace) -> None:
+    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
+
+    wanted = LetterFilter([options.id])
+    async with _desk(options) as (desk, _, _):
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            chosen = wanted.of(batch)
+            found = await desk.receipts(chosen)
+            for one in chosen:
+                for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
+                    tell(line)
+        _tell_missed(wanted, complete=desk.letters.complete)
+
+
+async def _replay(options: argparse.Namespace) -> None:
+    if bool(options.ids) == options.all:
+        options.refuse("name the letters, or use --all")
+    from countersink_server.serve.run import ready, replay_of  # noqa: PLC0415 (as above)
+    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
+
+    wanted, total = LetterFilter(options.ids), _Total(as_json=options.json)
+    async with _desk(options) as (desk, settings, parts):
+        await ready(parts, flushes=True)
+        await parts.open()
+        replay = replay_of(parts, desk.letters, settings, too_old=options.too_old)
+        try:
+            while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
+                chosen = batch if options.all else wanted.of(batch)
+                for outcome in await replay.run(chosen) if chosen else ():
+                    total.add(outcome)
+        except CountersinkError as error:
+            raise CountersinkError(f"{error} ({total.said()}; run it again for the rest)") from error
+        complete = desk.letters.complete
+    if options.json:
+        tell(json_line(total.summary()))
+    else:
+        tell(total.said() if complete or options.ids else f"{total.said()}; {_NOT_ALL}")
+    _tell_missed(wanted, complete=complete)
+    if total.letters_left:
+        raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
+
+
+async def _drop(options: argparse.Namespace) -> None:
+    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
+
+    wanted = LetterFilter(options.ids)
+    async with _desk(options) as (desk, _, parts):
+        await parts.open()
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            for one in wanted.of(batch):
+                found = await desk.drop(one)
+                tell(json_of(one, found) if options.json else dropped(one, found))
+                flush()
+        _tell_missed(wanted, complete=desk.letters.complete)
+
+
+@dataclass(slots=True)
+class _Total:
+    """The sums of a replay: increments and letters."""
+
+    as_json: bool
+    counted: int = 0
+    already: int = 0
+    left: int = 0
+    letters_left: int = 0
+
+    def add(self, outcome: "ReplayOutcome") -> None:
+
+        self.counted += outcome.counted
+        self.already += outcome.already
+        self.left += outcome.left
+        self.letters_left += outcome.why is not None
+        tell(json_of_outcome(outcome) if self.as_json else outcome_of(outcome))
+        flush()
+
+    def summary(self) -> dict[str, int]:
+        return {"counted": self.counted, "already": self.already, "left": self.left, "letters_left": self.letters_left}
+
+    def said(self) -> str:
+        return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
+
+
+def _tell_missed(wanted: "LetterFilter", *, complete: bool) -> None:
+    """Raise an error that names the letters that were asked for and not found."""
+    flush()  # an error would discard the buffer
+    if missed := wanted.missed():
+        said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
+        raise CountersinkError(said if complete else f"{said}, or another process holds it at this moment")
+
+
+# Dead letters and their outcomes as text and as JSON. Pure.
+
+
+_MOST_COUNTERS: Final = 5
+"""Counters that one line names."""
+_STATES: Final = {
+    "dead": "not counted",
+    "applied": "counted already; a replay removes the letter and counts nothing",
+    "dropped": "dropped already; a replay removes the letter and counts nothing",
+    "unreadable": "unreadable",
+}
+
+
+def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
+    """One line of a list."""
+    sums = sums_of(opened.envelopes)
+    what = f"{_increments(opened.increments)}: {_some(sums)}" if sums else "nothing that can be read"
+    state = opened.state(found)
+    note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
+    return _shown(f"{opened.id}  {opened.published}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+
+
+def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
+    """One line about a dropped letter. It leaves out what had been counted before."""
+    left, number = opened.left_to_drop(found)
+    if opened.flaw is not None:
+        what = "dropped; it was unreadable"
+    elif number:
+        what = f"{_increments(number)} dropped: {_some(sums_of(left, found))}"
+    else:
+        what = "removed; nothing was left to drop"
+    return _shown(f"{opened.id}  {what}")
+
+
+def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str]:
+    """Everything known about one letter."""
+    delivery = opened.letter.delivery
+    message = delivery.message
+    yield f"id          {_shown(opened.id)}"
+    yield f"published   {opened.published}"
+    yield f"reason      {_shown(opened.letter.reason or 'no reason is given')}"
+    yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
+    if opened.flaw is None:
+        yield f"receipt     {_shown(opened.envelope_id or opened.envelopes[0].key)}"
+        yield f"holds       {_increments(opened.increments)}"
+        for envelope in opened.envelopes:
+            state = found[envelope.key].state if envelope.key in found else "without a receipt"
+            for counter, delta in envelope.sums.items():
+                yield f"  {_shown(counter)} {delta:+}  {state}"
+            for item in envelope.keyed:
+                its = "applied" if item.key in found else state
+                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or item.key)}  {its}"
+    if not delivery.token:
+        yield "data        the store keeps what it counts; the message is no longer among the broker's dead letters"
+        return
+    for name, value in message.attributes.items():
+        yield f"attribute   {_shown(name)}={_shown(value)}"
+    yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
+
+
+def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
+    delivery = opened.letter.delivery
+    said: dict[str, Any] = {
+        "id": opened.id,
+        "published": opened.published,
+        "reason": opened.letter.reason,
+        "state": opened.state(found),
+        "flaw": opened.flaw,
+        "receipt": opened.envelope_id,
+        "increments": opened.increments,
+        "counters": sums_of(opened.envelopes),
+    }
+    if whole:
+        said["attributes"] = dict(delivery.message.attributes)
+        said["data"] = delivery.message.data.decode(errors="backslashreplace")
+    return output.json_of(said)
+
+
+def outcome_of(outcome: ReplayOutcome) -> str:
+    """One line of a replay."""
+    said = []
+    if outcome.counted:
+        said.append(f"{_increments(outcome.counted)} counted")
+    if outcome.already:
+        said.append(f"{_increments(outcome.already)} counted before")
+    if outcome.dropped:
+        said.append(f"{_increments(outcome.dropped)} dropped before")
+    if outcome.why is not None:
+        left = f"{_increments(outcome.left)} left" if outcome.left else "left"
+        said.append(f"{left}: {outcome.why}")
+    return _shown(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
+
+
+def json_of_outcome(outcome: ReplayOutcome) -> str:
+    """The outcome as JSON: numbers of increments, and why some are left."""
+    numbers = {name: getattr(outcome, name) for name in ("counted", "already", "dropped", "left")}
+    return output.json_of({"id": outcome.opened.id} | numbers | {"why": outcome.why})
+
+
+def _increments(number: int) -> str:
+    return "1 increment" if number == 1 else f"{number} increments"
+
+
+def _some(sums: Mapping[str, int]) -> str:
+    some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
+    if len(sums) > len(some):
+        some.append(f"and {len(sums) - len(some)} counters more")
+    return ", ".join(some)
+
+
+def _shown(text: str) -> str:
+    """The text on one line, without control characters that a terminal would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,0 +1,424 @@
+"""The command import: adds what another application has counted to our counters, and moves the marks that record
+it.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from countersink_server.cli.output import flush, json_of, tell
+from countersink_server.cli.setup import add, connected
+from shared.config.settings import receipts_live
+from shared.model import receipt_notes
+from shared.model.buckets import Millis, StoreMillis
+from shared.model.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    CountersinkError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+    StorageFullError,
+    TransientError,
+)
+from shared.model.imports import VARIANTS, By, Foreign, Mark, Source, Variant
+from shared.model.receipts import key_of_import
+from shared.model.sharding import add_to
+from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, Tally, flaw_of_name
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime.clock import Clock
+from shared.runtime.ids import mint
+from shared.runtime.retry import Backoff, insist, within
+
+if TYPE_CHECKING:
+    from shared.config.settings import Settings
+    from shared.model.imports import Source
+    from shared.wiring.process import Parts
+
+MOST_LEFT_OUT: Final = 20
+"""Flaws that are shown. With the wrong --from format every shard has one."""
+EVERY: Final = 1.0
+"""Seconds between two updates of the progress line."""
+_WIDEST: Final = 40
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = add(
+        commands,
+        "import",
+        _import,
+        "add the counters of another application; repeat it to add the difference",
+        more="You can kill it, repeat it, and run it while the other application counts. It writes nothing"
+        " there. It exits with 1 if something could not be imported.",
+    )
+    variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
+    parser.add_argument(
+        "--variant", required=True, choices=VARIANTS, metavar="V", help=f"which application's data. {variants}"
+    )
+    parser.add_argument(
+        "--from",
+        dest="place",
+        required=True,
+        metavar="URL",
+        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]",
+    )
+    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
+    parser.add_argument(
+        "--kind", default="", metavar="K", help=f"kind of the shards, if the variant allows several [{kinds}]"
+    )
+    parser.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="for simple: the name of the counter here; for java: the names of the counters, if the server"
+        " cannot list kinds",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be added, and write nothing")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="subtract the difference if a counter went down [report it and leave it as it is]",
+    )
+    parser.add_argument("--all", action="store_true", help="show all counters [only those that could not be imported]")
+
+
+async def _import(options: argparse.Namespace) -> None:
+    from shared.wiring.datastore import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    variant = VARIANTS[options.variant]
+    check(variant, options.kind, options.names, options.refuse)
+    async with (
+        connected(options) as (settings, parts),
+        source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source,
+    ):
+        await _run(source, parts, settings, options)
+
+
+def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
+    """Refuse options that contradict each other."""
+    if kind and not variant.renamed:
+        refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
+    if not variant.kinds(kind):
+        refuse(f"argument --kind: {variant.name} needs it")
+    if variant.by is By.ALL and len(names) != 1:
+        refuse(f"argument --name: {variant.name} needs one")
+    if names and variant.by not in {By.ALL, By.KIND}:
+        refuse(f"argument --name: counters of {variant.name} have names")
+
+
+async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:
+    from countersink_server.cli.main import line_of  # noqa: PLC0415 (it imports this)
+
+    chosen = ImportOptions(
+        receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
+    )
+    report = Report(options.json, all_=options.all, dry=options.dry_run)
+    await parts.open()
+    importer = Importer(source, parts.store, parts.overlay, parts.clock, chosen)
+    try:
+        await importer.run(options.prefix, report.take)
+    except Exception as error:
+        report.end()
+        raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
+    report.end()
+    if report.refused:
+        raise CountersinkError(f"{report.refused} of {report.found} counters could not be imported, see above")
+    if not report.held:
+        raise CountersinkError(f"all counters in {source.name} are 0 or missing: check --variant and --from")
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts the outcomes and prints them."""
+
+    json: bool
+    all_: bool = field(kw_only=True)
+    dry: bool = field(kw_only=True)
+    found: int = 0
+    changed: int = 0
+    added: int = 0
+    refused: int = 0
+    left_out: int = 0
+    held: int = 0
+    """Counters whose total is not 0."""
+    _shown: float = field(default_factory=time.monotonic)
+    _name: int = 0
+
+    def take(self, one: "ImportOutcome | str") -> None:
+        if isinstance(one, str):
+            self.left_out += 1
+            if self.left_out <= MOST_LEFT_OUT:
+                tell(json_of({"left_out": one}) if self.json else _plain(one))
+        else:
+            self._count(one)
+            if one.flaw or self.all_ or (self.dry and one.added):
+                self._tell(one)
+        self._progress()
+
+    def _count(self, one: "ImportOutcome") -> None:
+        self.found += 1
+        self.changed += bool(one.added)
+        self.added += one.added
+        self.refused += bool(one.flaw)
+        self.held += bool(one.total)
+
+    def _tell(self, one: "ImportOutcome") -> None:
+        if self.json:
+            tell(json_of({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
+            return
+        self._name = max(self._name, min(len(one.name), _WIDEST))
+        what = f"NOT imported: {one.flaw}" if one.flaw else f"{one.added:+}" if one.added else "unchanged"
+        tell(_plain(f"{one.name:{self._name}}  {what}"))
+
+    def _progress(self) -> None:
+        """Update the progress line."""
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"\r{self.found} counters, {self.changed} with something to add \r")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        unchanged = self.found - self.changed - self.refused
+        if self.json:
+            counters = {"found": self.found, "added": self.changed, "unchanged": unchanged, "refused": self.refused}
+            tell(json_of({"counters": counters, "added": self.added, "left_out": self.left_out, "dry_run": self.dry}))
+        else:
+            would = "would be added to" if self.dry else "added to"
+            tell(
+                f"counters: {self.found}; {would} {self.changed} of them, {self.added:+} in all; {unchanged} unchanged,"
+                f" {self.refused} not imported"
+            )
+            if self.left_out:
+                tell(f"left out: {self.left_out} entities that the other application does not count either")
+        flush()
+
+
+def _plain(text: str) -> str:
+    """The text on one line: another application's names may hold anything."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+# Adds what another application has counted. One commit adds what its total has grown by since the last import, and
+# updates the mark that records it.
+
+
+T = TypeVar("T")
+
+BATCH: Final = 100
+"""Counters in a commit. Each needs three entities, and some stores accept 500 in a commit."""
+AT_ONCE: Final = 4
+RETRY_FOR: Final = 20.0
+"""Seconds to retry while the store fails or other imports are faster."""
+_END: Final = 2**63 - 1
+
+
+class ImportOutcome(NamedTuple):
+    """The result for one counter."""
+
+    name: str
+    total: int
+    """Its total in the source."""
+    added: int
+    flaw: str = ""
+    """Why it was not imported; empty if it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """The options of an import."""
+
+    receipts_live: Millis
+    shards: int = 1
+    """Shards of a counter that does not exist here yet."""
+    dry: bool = False
+    """Report what would be added, and write nothing."""
+    shrink: bool = False
+    """If a counter is now lower than its mark, subtract the difference."""
+
+
+class Importer:
+    """Imports one source into one store."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        overlay: Overlay,
+        clock: Clock,
+        options: ImportOptions,
+        *,
+        pick: Callable[[int], int] = random.randrange,
+        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 1.0),
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._options = options
+        self._pick = pick
+        self._backoff = backoff
+
+    async def run(self, prefix: str, tell: Callable[[ImportOutcome | str], None]) -> None:
+        """Import all counters whose names start with `prefix`. `tell` hears of each as soon as it is done."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def take(batch: Mapping[str, int]) -> None:
+            try:
+                for outcome in await self._take(_Work(dict(batch))):
+                    tell(outcome)
+            finally:
+                slots.release()
+
+        async with asyncio.TaskGroup() as group, aclosing(self._batches(prefix, tell)) as batches:
+            async for batch in batches:
+                await slots.acquire()
+                group.create_task(take(batch), name="import")
+
+    async def _batches(
+        self, prefix: str, tell: Callable[[ImportOutcome | str], None]
+    ) -> AsyncGenerator[Mapping[str, int], None]:
+        batch: dict[str, int] = {}
+        async with aclosing(self._source.counters(prefix)) as counters:
+            async for one in counters:
+                if isinstance(one, str):
+                    tell(one)
+                elif flaw := flaw_of(one):
+                    tell(ImportOutcome(one.name, one.total, 0, flaw))
+                else:
+                    batch[one.name] = one.total
+                if len(batch) >= BATCH:
+                    yield batch
+                    batch = {}
+        if batch:
+            yield batch
+
+    async def _take(self, work: "_Work") -> list[ImportOutcome]:
+        until = self._clock.monotonic() + RETRY_FOR
+        backoff = self._backoff()
+        while work.totals and (todo := await self._todo(work)):
+            try:
+                done = await self._apply(await self._commit(todo, work.full))
+            except ShardFullError as error:
+                work.full.update(error.shards)
+                continue
+            except RefusedError as error:
+                return await self._apart(work, str(error))
+            if done:
+                work.add(todo)
+            elif self._clock.monotonic() < until:
+                await backoff.wait()
+            else:
+                raise TransientError("another import of the same source is running: run this one again when it is done")
+        return work.outcomes
+
+    async def _todo(self, work: "_Work") -> list[Mark]:
+        """The next additions, in steps that a shard can take."""
+        marks = await self._insist(lambda: self._store.marks(self._source.name, [*work.totals]))
+        todo: list[Mark] = []
+        for name in [*work.totals]:
+            mark, flaw = marks.get(name, 0), ""
+            if went_back(work.totals[name], mark):
+                work.totals[name], flaw = await self._again(name, mark)
+            rest = 0 if flaw else work.totals[name] - mark
+            if rest and not self._options.dry:
+                todo.append(Mark(self._source.name, name, mark, mark + max(-MAX_SUM, min(rest, MAX_SUM))))
+            else:
+                work.close(name, rest, flaw)
+        return todo
+
+    async def _apart(self, work: "_Work", why: str) -> list[ImportOutcome]:
+        """Import each half alone: the store does not say which counter it refuses."""
+        names = [*work.totals]
+        if len(names) == 1:
+            work.close(names[0], 0, f"the store refuses it: {why}")
+            return work.outcomes
+        middle = len(names) // 2
+        halves = [{name: work.totals[name] for name in half} for half in (names[:middle], names[middle:])]
+        return [*work.outcomes, *[one for half in halves for one in await self._take(_Work(half, added=work.added))]]
+
+    async def _again(self, name: str, mark: int) -> tuple[int, str]:
+        """Read again a counter that is lower than its mark: another import may have seen a later total meanwhile."""
+        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
+        flaw = flaw_of(one)
+        if not flaw and went_back(one.total, mark) and not self._options.shrink:
+            flaw = f"its total fell to {one.total}, and {mark} were imported before: use --shrink to subtract it"
+        return one.total, flaw
+
+    async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
+        numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))
+        adds = []
+        for mark in todo:
+            known = numbers.get(mark.counter, 0)
+            its = frozenset(shard for name, shard in full if name == mark.counter)
+            delta = mark.total - mark.seen
+            adds.append(add_to(mark.counter, delta, known, new=self._options.shards, full=its, pick=self._pick))
+        commit_id = mint()
+        (note,) = receipt_notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
+        now = await self._insist(self._store.now)
+        receipt = Receipt(key_of_import(commit_id), StoreMillis(now + self._options.receipts_live), note=note)
+        changes = tuple([mark.counter for mark in todo])
+        epoch = await self._insist(lambda: self._overlay.mark(receipt.key, changes))
+        bounds = Bounds() if epoch is None else Bounds(StoreMillis(now + MARKED), epoch=epoch)
+        return Commit((receipt,), tuple(adds), marks=tuple(todo), bounds=bounds, changes=changes)
+
+    async def _apply(self, commit: Commit) -> bool:
+        """Apply the commit; returns whether it happened."""
+        key = commit.receipts[0].key
+        try:
+            time = await self._insist(lambda: self._store.apply(commit))
+        except (AlreadyAppliedError, ChangedError, LateError, ShrunkError):
+            time, found = await self._insist(lambda: self._store.receipts([key]))
+            if key not in found:  # it exists if an earlier attempt was committed and its answer lost
+                return False
+        await self._insist(lambda: self._overlay.changed(commit.changes, time, key))
+        return True
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        limit = within(RETRY_FOR, self._clock)
+        return await insist(call, TransientError, limit, self._backoff(), never=StorageFullError)
+
+
+def went_back(total: int, mark: int) -> bool:
+    """Whether the total is nearer to zero than the mark, as after a reset or when shards were lost."""
+    return (total - mark) * mark < 0
+
+
+@dataclass(slots=True)
+class _Work:
+    """The state of one batch."""
+
+    totals: dict[str, int]
+    """Totals of the counters that are not done."""
+    outcomes: list[ImportOutcome] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
+    full: set[tuple[str, int]] = field(default_factory=set)
+    """Shards that are full."""
+
+    def add(self, marks: Sequence[Mark]) -> None:
+        for _, name, seen, total in marks:
+            self.added[name] = self.added.get(name, 0) + total - seen
+            if self.totals[name] == total:
+                self.close(name, 0, "")
+
+    def close(self, name: str, rest: int, flaw: str) -> None:
+        self.outcomes.append(ImportOutcome(name, self.totals.pop(name), self.added.get(name, 0) + rest, flaw))
+
+
+def flaw_of(one: Foreign) -> str:
+    """Why this counter can't be imported; empty if it can."""
+    if one.flaw:
+        return one.flaw
+    if (flaw := flaw_of_name(one.name)) is not None:
+        return f"its name {flaw}"
+    return "" if -_END <= one.total <= _END else "it is beyond 64 bits"

@@ -1,0 +1,290 @@
+"""The command keys: adds keys to the keys file, lists them, and revokes them."""
+
+import argparse
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any
+
+from countersink_server.cli.output import json_of, tell
+from countersink_server.cli.target import add_neither
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError, SettingsError
+
+if TYPE_CHECKING:
+    from ingest.access.keys import Key, KeysFile
+
+_NOT_HERE = "keys are in a file of their own: set COUNTERSINK_KEYS_FILE"
+LOCK_WITHIN = 10.0
+"""Seconds to wait for another command that changes the file."""
+PAUSE = 0.02
+_Edit = Callable[[list["Key"]], Sequence["Key"]]
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    keys = commands.add_parser(
+        "keys",
+        help="make, list and revoke keys",
+        description="Make, list and revoke the keys of a service. They are in the file that"
+        " COUNTERSINK_KEYS_FILE names. Services read it again within a second after it has changed.",
+    )
+    actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
+    new = actions.add_parser(
+        "new",
+        help="add a key, and print it; it is shown only once",
+        description="Add a key to the file, which is made if there is none, and print the key on standard output."
+        " The file holds only its SHA-256, so the key can't be shown again.",
+    )
+    new.add_argument("id", metavar="ID", help="name of the key: letters, digits, '-', '_' and '.'")
+    new.add_argument(
+        "--scope",
+        type=_words,
+        metavar="SCOPES",
+        help="what the key may do: write, read, admin, or several of them with commas; admin is set, reset, delete,"
+        " shards, jobs and dead letters [write, for a publishable key]",
+    )
+    new.add_argument(
+        "--prefix",
+        action="append",
+        default=[],
+        metavar="P",
+        help="only counters whose names begin with P; can be repeated",
+    )
+    new.add_argument("--rate", type=float, metavar="N", help="most increments a second, in each ingest process")
+    new.add_argument(
+        "--owner",
+        default="",
+        metavar="O",
+        help="keys of one owner share ids, jobs and receipts, so one can replace another; without an owner they share"
+        " those of requests without a key; a publishable key shares nothing",
+    )
+    new.add_argument(
+        "--expires",
+        type=_instant,
+        metavar="DATE",
+        help="when the key ends: a time, or a date such as 2027-01-31, which means 00:00 UTC of that day [never]",
+    )
+    new.add_argument("--note", metavar="TEXT", help="what the key is for")
+    new.add_argument(
+        "--publishable",
+        action="store_true",
+        help="a key that may stand in a web page: it may only count, under its prefixes, from its origins",
+    )
+    new.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="O",
+        help="for a publishable key: an origin of pages, such as https://www.example.com; can be repeated",
+    )
+    new.add_argument(
+        "--client-rate",
+        type=float,
+        metavar="N",
+        help="for a publishable key: most increments a second from each client address, in each ingest process [1/10 of"
+        " --rate, at least 1; without --rate 10]",
+    )
+    new.add_argument(
+        "--max-delta",
+        type=int,
+        metavar="N",
+        help="for a publishable key: the largest delta; the smallest is 1 [1]",
+    )
+    new.add_argument(
+        "--max-new",
+        type=int,
+        metavar="N",
+        help="for a publishable key: most new counters an hour, in each ingest process; one client may make as many as"
+        " are then still free [1000]",
+    )
+    _add_common(new)
+    new.set_defaults(run=_new, refuse=new.error)
+    listed = actions.add_parser("list", help="list the keys, without their secrets")
+    _add_common(listed)
+    listed.set_defaults(run=_list)
+    revoke = actions.add_parser("revoke", help="remove a key")
+    revoke.add_argument("id", metavar="ID")
+    _add_common(revoke)
+    revoke.set_defaults(run=_revoke)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_neither(parser, _NOT_HERE)
+
+
+def _new(options: argparse.Namespace) -> None:
+    if options.scope is None and not options.publishable:
+        options.refuse("the following arguments are required: --scope")
+    from ingest.access.keys import make  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    key, text = make(
+        id=options.id,
+        scopes=["write"] if options.scope is None else options.scope,
+        prefixes=options.prefix,
+        rate=options.rate,
+        owner=options.owner,
+        expires=options.expires,
+        note=options.note,
+        publishable=options.publishable,
+        origins=options.origin,
+        client_rate=options.client_rate,
+        max_delta=options.max_delta,
+        max_new=options.max_new,
+    )
+
+    def add(keys: list["Key"]) -> Sequence["Key"]:
+        if any(one.id == key.id for one in keys):
+            raise CountersinkError(
+                f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
+                " is in use, give both the same --owner, and revoke the old key when nobody uses it any more"
+            )
+        return [*keys, key]
+
+    _change(_file(), add)
+    tell(json_of({"id": key.id, "key": text}) if options.json else text)
+
+
+def _list(options: argparse.Namespace) -> None:
+    now = datetime.now(UTC).timestamp()
+    keys = _read(_file()).keys
+    width = max([len(key.id) for key in keys], default=0)
+    for key in keys:
+        if options.json:
+            tell(json_of(_said(key, now)))
+            continue
+        said = [
+            ",".join(key.scopes),
+            *([f"prefixes {', '.join(map(repr, key.prefixes))}"] if key.prefixes else []),
+            *([f"origins {', '.join(key.origins)}"] if key.origins else []),
+            *([f"{key.rate:g}/s"] if key.rate else []),
+            *([f"{key.client_rate:g}/s for each client"] if key.client_rate else []),
+            *([f"deltas up to {key.max_delta}"] if key.max_delta is not None else []),
+            *([f"{key.max_new} new counters an hour"] if key.max_new is not None else []),
+            *([f"owner {key.owner}"] if key.owner else []),
+            *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
+            *([key.note] if key.note else []),
+        ]
+        tell(f"{key.id:{width}}  {'publishable, ' if key.publishable else ''}{', '.join(said)}")
+
+
+def _said(key: "Key", now: float) -> dict[str, Any]:
+    """Everything about a key but its secret."""
+    lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
+    texts = {name: getattr(key, name) or None for name in ("rate", "owner", "expires", "note")}
+    of_pages = {name: getattr(key, name) for name in ("client_rate", "max_delta", "max_new") if key.publishable}
+    return {"id": key.id} | lists | texts | {"expired": key.ends <= now, "publishable": key.publishable} | of_pages
+
+
+def _revoke(options: argparse.Namespace) -> None:
+    def remove(keys: list["Key"]) -> Sequence["Key"]:
+        kept = [key for key in keys if key.id != options.id]
+        if len(kept) == len(keys):
+            raise CountersinkError(f"there is no key {options.id!r}: countersink keys list shows all")
+        return kept
+
+    _change(_file(), remove)
+    if options.json:
+        tell(json_of({"id": options.id, "revoked": True}))
+
+
+def _file() -> Path:
+    settings = Settings.read(os.environ)
+    if not settings.keys_file:
+        raise SettingsError("COUNTERSINK_KEYS_FILE does not name a file: set it to the file for the keys")
+    return Path(settings.keys_file)
+
+
+def _read(file: Path) -> "KeysFile":
+    from ingest.access.keys import KeysFile, content_of, parse, wrong  # noqa: PLC0415 (as above)
+
+    if not file.exists():
+        return KeysFile()
+    content = content_of(file)
+    try:
+        return parse(content)
+    except SettingsError as error:
+        raise wrong(file, error) from None
+
+
+def _change(file: Path, edit: _Edit) -> None:
+    """Replace the file in one step. Commands that run at the same time wait for each other."""
+    from ingest.access.keys import is_ours, place_of, written  # noqa: PLC0415
+
+    file = place_of(file)
+    with _alone(file):
+        there = _read(file)
+        content = written(edit([*there.keys]), there.secret)
+        number, name = mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
+        try:
+            with os.fdopen(number, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(number)
+                if os.path.lexists(file) and is_ours(old := file.lstat()):  # a service may read it as another user
+                    os.fchmod(number, old.st_mode & 0o7777)
+                    with suppress(PermissionError):
+                        os.fchown(number, -1, old.st_gid)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Hold a lock file beside the keys file, which is removed at the end. Nobody else can open it, and so hold it."""
+    lock = file.with_name(f".{file.name[:100]}.lock")
+    until = time.monotonic() + LOCK_WITHIN
+    while (number := _held(lock)) is None:
+        if time.monotonic() > until:
+            raise CountersinkError(
+                f"another process has held {lock} for {LOCK_WITHIN:g} seconds: wait until it has ended, or end it"
+            )
+        time.sleep(PAUSE)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(number)
+
+
+def _held(lock: Path) -> int | None:
+    """The lock file, locked; None if another process holds it, or has removed it meanwhile."""
+    try:
+        number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CountersinkError(
+            f"the lock file {lock} can't be opened ({error.strerror}): check whose it is, and whether you may write to"
+            " its folder"
+        ) from error
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(number), lock.lstat()):
+            return number
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(number)
+        raise
+    os.close(number)
+    return None
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _instant(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a date or a time such as 2027-01-31, is {text!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.isoformat()

@@ -1,0 +1,329 @@
+"""The command map: changes or exports each counter under a prefix, and reports what the job did."""
+
+import argparse
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from countersink.answers import RequestError
+from countersink_server.cli.arguments import instant, sentence, whole
+from countersink_server.cli.counters import STANDARD, asking, check, written_to
+from countersink_server.cli.output import Bar, json_of, lasting, note, tell
+from countersink_server.cli.target import add_either, add_patience, settings_of
+from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
+from shared.model import buckets
+from shared.model.buckets import LENGTHS
+from shared.model.envelope import Span
+from shared.model.errors import CountersinkError, TransientError
+from shared.model.jobs import (
+    ADD,
+    COMPACT,
+    DELETE,
+    DONE,
+    EXPORT,
+    FAILED,
+    NUMBERS,
+    RESET,
+    RUNNING,
+    flaw_of_job,
+    flaw_of_prefix,
+    said,
+)
+from shared.model.words import MAX_DELTA
+from shared.runtime.ids import mint
+
+# How the command map reports a job that has ended.
+
+
+if TYPE_CHECKING:
+    from countersink import JobStatus
+
+UNSEEN: Final = "Counters with nothing applied yet were left out: only a COUNTERSINK_OVERLAY in Redis knows them"
+
+
+GONE: Final = (
+    "If this job was interrupted, the counters that it had deleted until then may be missing in these numbers: they are"
+    " gone, so nobody can count them again"
+)
+
+
+def report(job: "JobStatus", *, as_json: bool, resumed: bool = False) -> None:
+    """`resumed`: it may have been started before."""
+    if as_json:
+        tell(json_of(_plain(job)))
+    else:
+        took = (job.finished - job.started).total_seconds() if job.finished else 0.0
+        tell(
+            f"job {job.id} {job.state}: counters visited {job.visited:,}, changed {job.changed:,},"
+            f" failed {job.failed:,}; pages {job.tasks:,}, rounds {job.depth}, {lasting(took)}"
+        )
+    if not job.sees_pending and job.state == DONE:
+        note(UNSEEN)
+    if job.kind == DELETE and resumed:
+        note(GONE)
+    if job.state == FAILED:
+        raise CountersinkError(f"job {job.id} failed: {job.reason}")
+    if job.failed:
+        examples = "; ".join(f"{counter}: {reason}" for counter, reason in job.examples)
+        raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
+
+
+def _plain(job: "JobStatus") -> dict[str, Any]:
+    """The fields as the service sends them."""
+    values = {name: getattr(job, name) for name in job.__slots__}
+    values |= {"from": values.pop("begin"), "to": values.pop("end")}
+    for name in ("started", "finished", "from", "to"):
+        if values[name] is not None:
+            values[name] = buckets.written(values[name])
+    if job.by is None:
+        del values["from"], values["to"]
+    for name in (*NUMBERS.values(), "by"):
+        if values[name] is None:
+            del values[name]
+    values["examples"] = [{"counter": counter, "reason": reason} for counter, reason in job.examples]
+    return values
+
+
+if TYPE_CHECKING:
+    from countersink import JobStatus
+
+FIRST_LOOK: Final = 0.1
+LONGEST_LOOK: Final = 2.0
+"""Seconds between two looks at the progress. They grow, since a look costs reads."""
+DRAIN: Final = 5.0
+"""Seconds to finish the pages in work when it is interrupted. Unfinished pages are repeated by --job."""
+MOST_AT_ONCE: Final = 1_000
+
+CHUNKS: Final = 4
+
+
+class JobSite(NamedTuple):
+    """Where the job runs, and how to look at it there."""
+
+    look: Callable[[], Awaitable["JobStatus"]]
+    chunks: Callable[[], AsyncIterator[bytes]]
+    """The result of an export that is done."""
+
+
+class JobRequest(NamedTuple):
+    """The job that the command line asked for."""
+
+    id: str
+    kind: str
+    prefix: str
+    number: int | None
+    """See `NUMBERS`."""
+    span: Span | None = None
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    help_ = "change or export all counters under a prefix"
+    parser = commands.add_parser(
+        "map",
+        help=help_,
+        description=f"{sentence(help_)} Each counter that was counted before is"
+        " changed exactly once; one that is created meanwhile may or may not be. If the command is killed, run it again"
+        " with the same --job ID: it continues where it stopped. Without --job, each run is a new job, and changes"
+        " the counters again. Without --url, this process does the work, with the settings that"
+        " countersink --help lists.",
+    )
+    parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add N to each counter")
+    what.add_argument("--reset", action="store_true", help="set each counter to 0")
+    what.add_argument(
+        "--delete", action="store_true", help="set each to 0, and remove it from lists until it is counted again"
+    )
+    what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="reduce each counter to N shards")
+    what.add_argument(
+        "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
+    )
+    parser.add_argument(
+        "--by", choices=[*LENGTHS], help="with --export: also write the counts of each minute, hour or day (UTC)"
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        type=instant,
+        metavar="WHEN",
+        help="with --by: start of the first period, such as 2026-01-31T12:00:00Z [as early as possible]",
+    )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        type=instant,
+        metavar="WHEN",
+        help="with --by: end of the last period [with the present one]",
+    )
+    parser.add_argument(
+        "--job", metavar="ID", help="id of the job, which happens once however often you run it [a new id]"
+    )
+    add_either(parser, "let the service at URL do the work; COUNTERSINK_URL is not used here")
+    parser.add_argument(
+        "--concurrency",
+        type=whole(1, MOST_AT_ONCE),
+        metavar="N",
+        help="without --url: pages processed at the same time [COUNTERSINK_JOB_TASKS]",
+    )
+    add_patience(parser, "with --url: ")
+    parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
+    parser.set_defaults(run=_map, refuse=parser.error)
+
+
+def _map(options: argparse.Namespace) -> None:
+    numbers = {ADD: options.add, COMPACT: options.compact}
+    flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
+    asked = flags | {kind: number is not None for kind, number in numbers.items()}
+    (kind,) = [kind for kind in asked if asked[kind]]
+    if options.by is not None and kind != EXPORT:
+        options.refuse("--by is for --export")
+    if options.by is None and (options.begin, options.end) != (None, None):
+        options.refuse("--from and --to are for --by")
+    span = None if options.by is None else Span(options.by, options.begin, options.end)
+    wish = JobRequest(options.job or mint(), kind, options.prefix, numbers.get(kind), span)
+    flaws = {
+        "--prefix": flaw_of_prefix(wish.prefix),
+        "--job": flaw_of_job(wish.id) if options.job is not None else None,
+    }
+    for name, flaw in flaws.items():
+        if flaw is not None:
+            options.refuse(f"argument {name}: {flaw}")
+    if options.concurrency is not None and options.url:
+        options.refuse(
+            "--concurrency is for this process; with --url the flushers do the work: set COUNTERSINK_JOB_TASKS there"
+        )
+    if options.json and options.export == STANDARD:
+        options.refuse("--json and --export - both write to standard output: name a file")
+    bar = Bar()
+    where = _by_service(wish, options, bar) if options.url else _by_itself(wish, options)
+    try:
+        job = asyncio.run(_follow(wish, where, options.export, bar))
+    except KeyboardInterrupt:
+        more = "goes on; to look at it again" if options.url else "stopped; to go on"
+        stop = f"; to stop it, send DELETE {options.url}/v1/jobs/{wish.id}" if options.url else ""
+        note(f"job {wish.id} {more}, repeat the command with --job {wish.id}{stop}")
+        raise
+    if options.export != STANDARD or job.state == FAILED:
+        report(job, as_json=options.json, resumed=options.job is not None)
+
+
+async def _follow(
+    wish: JobRequest, where: "contextlib.AbstractAsyncContextManager[JobSite]", file: str | None, bar: Bar
+) -> "JobStatus":
+    try:
+        if file is not None:
+            check(file)
+        async with where as place:
+            job = await place.look()
+            if job.state == RUNNING:
+                note(f"job {wish.id}")
+            pause = FIRST_LOOK
+            try:
+                while job.state == RUNNING:
+                    bar.show(job, time.monotonic())
+                    await asyncio.sleep(pause)
+                    pause = min(1.2 * pause, LONGEST_LOOK)
+                    job = await place.look()
+                bar.end()
+                if file is not None and job.state == DONE:
+                    await written_to(file, place.chunks())
+            except (CountersinkError, RequestError) as error:
+                raise _interrupted(error, wish) from error
+    finally:
+        bar.end()
+    return job
+
+
+def _interrupted(error: Exception, wish: JobRequest) -> CountersinkError:
+    return CountersinkError(f"{error} To continue, repeat the command with --job {wish.id}")
+
+
+@asynccontextmanager
+async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -> AsyncIterator[JobSite]:
+    from countersink import UnavailableError  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    async with asking(options, options.patience, bar.note) as client:
+        try:
+            number = {NUMBERS[wish.kind]: wish.number} if wish.kind in NUMBERS else {}
+            by, *ends = wish.span or (None, None, None)
+            begin, end = [None if when is None else buckets.datetime_of(when) for when in ends]
+            first = [await client.start_job(wish.kind, wish.prefix, **number, by=by, begin=begin, end=end, id=wish.id)]
+        except UnavailableError as error:
+            raise _interrupted(error, wish) from error
+
+        async def look() -> "JobStatus":
+            return first.pop() if first else await client.job(wish.id)
+
+        yield JobSite(look, lambda: client.export(wish.id))
+
+
+@asynccontextmanager
+async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIterator[JobSite]:
+    """Run the job here, with the code of flushers and a queue of its own. Flushers may work on it too: nothing is
+    done twice.
+    """
+    from countersink import JobStatus  # noqa: PLC0415 (as above)
+    from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
+    from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
+    from shared.counters.start_job import JobStarter  # noqa: PLC0415 (as above)
+    from shared.runtime.retry import Stop  # noqa: PLC0415 (as above)
+    from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
+
+    settings = settings_of(options)
+    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+        raise CountersinkError(f"--compact {flaw}")
+    parts = connect(settings)
+    try:
+        await parts.open()
+        tasks = tasks_of_process(parts.clock, settings.lease)
+        compactor = compactor_of(parts.store, parts.clock, settings)
+        lives = receipts_live(settings)
+        starter = JobStarter(
+            parts.jobs,
+            tasks,
+            parts.overlay,
+            compactor,
+            parts.clock,
+            store=parts.store,
+            receipts_live=lives,
+            rules=settings.windows,
+        )
+        asked = (wish.kind, wish.prefix, wish.number or 0)
+        standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
+        if not standing.job.asks(*asked, wish.span):
+            raise CountersinkError(f"{standing.job.taken()}: choose another id")
+        worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+        runner = make_runner(tasks, worker, settings, at_once=options.concurrency)
+        stop = Stop()
+
+        async def look() -> JobStatus:
+            nonlocal standing
+            if running.done():
+                running.result()
+            await parts.check_files()
+            with contextlib.suppress(TransientError):  # tasks are retried meanwhile as well
+                found = await parts.jobs.get(wish.id)
+                if found is None:
+                    raise CountersinkError("the job has expired")
+                standing = found
+            return JobStatus.of(said(standing, sees_pending=starter.sees_pending))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            after = ""
+            while some := await parts.jobs.chunks(wish.id, after, CHUNKS):
+                yield b"".join(chunk for _, chunk in some)
+                after = some[-1][0]
+                if not after:  # a small export is one chunk
+                    return
+
+        running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
+        try:
+            yield JobSite(look, chunks)
+        finally:
+            stop.set()
+            await running
+    finally:
+        await parts.close()

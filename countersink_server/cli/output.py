@@ -1,0 +1,146 @@
+"""Writes to standard output, and copes with a reader that has gone; and the progress line of a job."""
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+
+def say(line: str) -> None:
+    """Print a line of a long-running process. A closed standard output is no error: the process goes on."""
+    try:
+        tell(line)
+        flush()
+    except OSError:
+        give_up()
+
+
+def tell(line: str) -> None:
+    """Print a result. Raises `BrokenPipeError` if the reader has closed the pipe."""
+    print(line)  # noqa: T201 (the result)
+
+
+def note(line: str) -> None:
+    """Print a note on standard error, beside the result."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)
+
+
+def json_of(value: Mapping[str, Any]) -> str:
+    """The value on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def flush() -> None:
+    """Flush now, while an error can still be reported; at the interpreter's exit it can't."""
+    if sys.stdout is not None:  # None if the process was started with it closed
+        sys.stdout.flush()
+
+
+def give_up() -> None:
+    """Discard what is still in the buffer."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def show_anything() -> None:
+    """Show characters that the terminal can't print by their numbers: names may hold any character."""
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a replaced stdout may lack it
+
+
+# The progress line of a job on a terminal.
+
+
+if TYPE_CHECKING:
+    from countersink import JobStatus
+
+WIDTH: Final = 24
+RECENT: Final = 10.0
+"""Seconds from whose progress the rate and the remaining time are estimated."""
+BASIS: Final = 2.0
+"""Seconds of progress that an estimate needs at least."""
+
+
+class Bar:
+    """A line on standard error that is rewritten in place. Nothing is shown if that is not a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        stream = sys.stderr if stream is None else stream
+        self._terminal = stream if stream is not None and stream.isatty() else None
+        self._pace = JobPace()
+        self._longest = 0
+
+    def show(self, job: "JobStatus", now: float) -> None:
+        """`now` in seconds."""
+        self._pace.take(now, job.visited, job.share)
+        self._write(line(job, self._pace))
+
+    def end(self) -> None:
+        if self._longest:
+            self._write("", "\r")
+
+    def note(self, line: str) -> None:
+        """Print a note where the bar was."""
+        self.end()
+        note(line)
+
+    def _write(self, text: str, end: str = "") -> None:
+        if self._terminal is not None:
+            self._longest = max(self._longest, len(text))
+            print(f"\r{text:{self._longest}}", end=end, file=self._terminal, flush=True)
+
+
+class JobPace:
+    """How fast a job went in the last seconds."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int, float]] = deque()
+        """When (s), how many counters were visited, and the share done."""
+
+    def take(self, now: float, visited: int, share: float) -> None:
+        self._looks.append((now, visited, share))
+        while len(self._looks) > 1 and self._looks[1][0] <= now - RECENT:
+            self._looks.popleft()
+
+    def rate(self) -> float | None:
+        """Counters per second. None while there is no basis for it."""
+        seconds, counters, _ = self._progress()
+        return counters / seconds if seconds >= BASIS and counters > 0 else None
+
+    def left(self) -> float | None:
+        """Seconds until the job is done, if it goes on like this. None while there is no basis for it."""
+        seconds, _, share = self._progress()
+        return (1 - self._looks[-1][2]) / share * seconds if seconds >= BASIS and share > 0 else None
+
+    def _progress(self) -> tuple[float, int, float]:
+        if not self._looks:
+            return 0.0, 0, 0.0
+        (begun, visited, share), (now, visited_now, share_now) = self._looks[0], self._looks[-1]
+        return now - begun, visited_now - visited, share_now - share
+
+
+def line(job: "JobStatus", pace: JobPace) -> str:
+    """The text of the line: counters visited, share done, seconds left."""
+    share = min(math.floor(job.share * 100), 99) if job.state == "running" else 100  # "100%" is for the end
+    done = WIDTH * share // 100
+    text = f"[{'#' * done}{'.' * (WIDTH - done)}] {share:3}%  {job.visited:,} counters"
+    if (rate := pace.rate()) is not None:
+        text += f"  {rate:,.0f}/s" if rate >= 1 else f"  {rate:.1g}/s"
+    if (left := pace.left()) is not None:
+        text += f"  about {lasting(max(left, 1))} left"
+    return text
+
+
+def lasting(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:  # noqa: PLR2004 (two minutes)
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"  # noqa: PLR2004 (two hours)

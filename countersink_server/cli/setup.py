@@ -1,0 +1,181 @@
+"""The commands that make and check the set-up: provision, doctor, sweep.
+
+What they need is imported by them alone, as with those that run processes.
+"""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink_server.cli.arguments import sentence
+from countersink_server.cli.output import flush, json_of, tell
+from countersink_server.cli.target import add_only_data, settings_of, with_data
+from shared.config.findings import FAIL, OK, Finding
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError, TransientError
+
+if TYPE_CHECKING:
+    from shared.wiring.process import Parts
+
+AT_ONCE: Final = 1_000
+"""Receipts that one step of a sweep deletes at most."""
+ALL: Final = object()
+TRIES: Final = 5
+"""Seconds that one step may be retried: flushers sweep at the same time."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    add(
+        commands,
+        "provision",
+        _provision,
+        "create what is missing: topic, subscription, dead letters, TTL policy, or the SQLite file",
+    )
+    doctor = add(
+        commands,
+        "doctor",
+        _doctor,
+        "check the setup, and say what is wrong and what to do; exit with 1 if something FAILs",
+    )
+    doctor.add_argument(
+        "--trust-overlay",
+        nargs="?",
+        const=ALL,
+        metavar="PROCESS|SPOOL",
+        help="declare that all increments of a lost process are applied, so that reads are exact again; then check."
+        " Without a name, this means all lost processes, and is refused while messages of one that stopped are not"
+        " applied",
+    )
+    doctor.add_argument(
+        "--trust-file",
+        action="store_true",
+        help="declare that the SQLite files are correct as they are now, after you restored a backup or removed"
+        " a file to begin anew; then check. Without this, Countersink does not start if a file is missing, older or"
+        " another one",
+    )
+    add(
+        commands,
+        "sweep",
+        _sweep,
+        "delete expired receipts and jobs, as flushers do regularly",
+        more="This uses the store's time, not this machine's clock. The time of a file passes only while a"
+        " process has the file open.",
+    )
+
+
+def add(
+    commands: "argparse._SubParsersAction[Any]",
+    name: str,
+    command: Callable[[argparse.Namespace], Awaitable[None]],
+    help_: str,
+    more: str = "",
+) -> argparse.ArgumentParser:
+    """Add a command that uses only the settings."""
+    description = " ".join(filter(None, (sentence(help_), more, "It uses the settings that countersink --help lists.")))
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description)
+    add_only_data(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
+    return parser
+
+
+async def _provision(options: argparse.Namespace) -> None:
+    from shared.wiring import doctor  # noqa: PLC0415 (see above)
+
+    wrong = 0
+    for opening in doctor.setups(settings_of(options)):
+        async with opening() as setup:
+            async for finding in setup.provision():
+                _show(finding, options)
+                wrong += finding.mark == FAIL
+    if wrong:
+        raise CountersinkError(f"{wrong} of these could not be created or repaired: see what their lines say to do")
+
+
+async def _doctor(options: argparse.Namespace) -> None:
+    if options.trust_overlay is not None:
+        from shared.wiring import doctor  # noqa: PLC0415 (see above)
+
+        which = None if options.trust_overlay is ALL else options.trust_overlay
+        for said in await doctor.trust_overlay(settings_of(options), which):
+            _tell({"trusted": said} if options.json else f"trusted: {said}")
+    if options.trust_file:
+        from shared.wiring.files import all_files, data_file  # noqa: PLC0415 (see above)
+
+        for file in all_files(settings_of(options)):
+            data_file(file).trust()
+    count = failed = 0
+    async for finding in _findings(options):
+        _show(finding, options, f"{finding.mark:4}  {finding.part:8}  ")
+        count += 1
+        failed += finding.mark == FAIL
+    if failed:
+        raise CountersinkError(f"{failed} of {count} checks failed")
+
+
+async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
+    from shared.wiring import doctor  # noqa: PLC0415 (see above)
+
+    try:
+        openings = doctor.setups(settings_of(options))
+    except CountersinkError as error:
+        yield Finding(FAIL, "settings", str(error))
+        return
+    yield Finding(OK, "settings", "can be read")
+    for opening in openings:
+        try:
+            async with opening() as setup:
+                async for finding in setup.findings():
+                    yield finding
+        except CountersinkError as error:
+            yield Finding(FAIL, "settings", str(error))
+
+
+async def _sweep(options: argparse.Namespace) -> None:
+    deleted = 0
+    async with connected(options) as (_, parts):
+        try:
+            now = await parts.store.now()
+            while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
+                deleted += some
+            while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
+                pass
+        except CountersinkError as error:
+            raise CountersinkError(f"after {deleted} receipts: {error}") from error
+    _tell({"deleted": deleted} if options.json else f"{deleted} expired receipts deleted")
+
+
+async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
+    from shared.runtime.retry import Backoff, insist, tries  # noqa: PLC0415 (see above)
+
+    return await insist(step, TransientError, tries(TRIES), Backoff())
+
+
+@asynccontextmanager
+async def connected(options: argparse.Namespace) -> "AsyncIterator[tuple[Settings, Parts]]":
+    """The settings, and the parts that they name, which are closed at the end."""
+    from shared.wiring.process import connect  # noqa: PLC0415 (see above)
+
+    settings = settings_of(options)
+    parts = connect(settings)
+    try:
+        yield settings, parts
+    finally:
+        await parts.close()
+
+
+def _show(finding: Finding, options: argparse.Namespace, before: str = "") -> None:
+    if options.json:
+        _tell({"part": finding.part, "mark": finding.mark.lower(), "said": with_data(finding.said, options)})
+    else:
+        _tell(before + with_data(finding.said, options))
+
+
+def _tell(said: str | Mapping[str, Any]) -> None:
+    """Print it as one line, at once: the next finding may take a while."""
+    if not isinstance(said, str):
+        said = json_of(said)
+    tell(" ".join(said.split()) if "\n" in said else said)
+    flush()

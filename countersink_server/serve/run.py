@@ -1,0 +1,298 @@
+"""Runs ingest and flusher, together or apart, until SIGTERM or Ctrl-C; then drains them."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from math import nan
+from typing import Final
+
+import uvloop
+
+from countersink import __version__
+from countersink_server.serve.sockets import Sockets, url_of
+from flusher.cleanup import INTERVAL, JobSweep
+from flusher.dead_letters.desk import OneAtATime, Replay
+from flusher.flush.commit_loop import FlushTools
+from flusher.flush.flusher import Flusher, Waiters
+from flusher.metrics_server import CLOSING, serve_status
+from flusher.service import make_flusher, make_runner, make_tools, make_worker
+from ingest.accept.spool import Spool
+from ingest.access.door import Doors
+from ingest.service import Ingest
+from shared.config import urls
+from shared.config.settings import Settings, promise_of
+from shared.fleet.fleet_view import CHANGE_WITHIN
+from shared.model.buckets import StoreMillis
+from shared.model.errors import CountersinkError, SettingsError, TransientError
+from shared.model.receipts import Promises
+from shared.ports.broker import DeadLetters
+from shared.runtime import metrics, process_metrics
+from shared.runtime.retry import Stop, forever
+from shared.wiring.process import Parts, connect, traces_of
+
+Say = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+LOOK_AT_FILES = 0.5
+"""Seconds between two checks that the files are still those that were opened."""
+MARGIN: Final = 5.0
+"""Seconds after its drain time-out until a process that was told to stop may be killed."""
+CLOSING_TAKES: Final = 1.0
+"""Seconds of these that are kept for closing what is open."""
+REFRESH = 1.0
+"""Seconds for which other workers show what a gauge was."""
+
+
+async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
+    """Run ingest until it is stopped. It also stops when `parent` does, a pipe from the process that started it."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        if parent is not None:
+            _follow(parent, stop)
+        else:
+            await ready(parts, flushes=False)
+        service = ingest_of(parts, settings)
+        async with asyncio.TaskGroup() as tasks:
+            tender = tasks.create_task(service.tend(), name="tend")
+            watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+            gauges = tasks.create_task(forever(_read_gauges, REFRESH), name="read gauges")
+            try:
+                await _start(service, sockets)
+                say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
+                await stop.wait()
+            finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
+                await service.stop()
+            for task in (tender, watcher, gauges):
+                task.cancel()
+
+
+async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
+    """Run a flusher until it is stopped. It serves its metrics on the admin socket, or on the public one."""
+    async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
+        doors = Doors(settings, parts.clock)
+        await ready(parts, flushes=True)
+        for sock in filter(None, (sockets.public, sockets.admin)):
+            shows = sock is sockets.admin or sockets.admin is None
+            server = await serve_status(sock, doors.at(sock), settings, metrics=shows)
+            status.push_async_callback(server.stop, CLOSING)
+        measured = sockets.admin or sockets.public
+        at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
+        say(f"countersink flusher is up{at}, its data in {parts.where}")
+        async with asyncio.TaskGroup() as tasks:
+            reader = tasks.create_task(doors.tend(), name="read the keys")
+            await _flush(parts, settings, stop)
+            reader.cancel()
+
+
+async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
+    """Run both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        await ready(parts, flushes=True)
+        service = ingest_of(parts, settings)
+        last = Stop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_flush(parts, settings, last, service.waits), name="flusher")
+            tender = tasks.create_task(service.tend(), name="tend")
+            try:
+                await _start(service, sockets)
+                say(f"countersink is up on {sockets.described()}, its data in {parts.where}")
+                await stop.wait()
+                say("countersink is stopping: it finishes what it has accepted")
+            finally:  # as above
+                await service.stop()
+            tender.cancel()
+            last.set()
+
+
+async def _start(service: Ingest, sockets: Sockets) -> None:
+    assert sockets.public is not None  # noqa: S101 (only flushers have none)
+    await service.start(sockets.public, sockets.admin, sockets.statsd)
+
+
+async def ready(parts: Parts, *, flushes: bool) -> None:
+    """Refuse to start on a set-up that can't work or would lose counts. A service that is away is waited for."""
+    try:
+        obstacles = await parts.obstacles(flushes)
+    except TransientError as error:
+        _log.warning("a server does not answer; this process starts anyway and keeps trying: %s", error)
+        return
+    if obstacles:
+        more = len(obstacles) - 1
+        raise SettingsError(obstacles[0] + (f" ({more} more: run countersink doctor)" if more else ""))
+
+
+def ingest_of(parts: Parts, settings: Settings) -> Ingest:
+    spool = None
+    if parts.spool is not None:
+        queue = parts.spool
+        spool = Spool(
+            parts.publisher,
+            queue.publisher,
+            queue.subscription,
+            parts.clock,
+            settings.spool_age,
+            keeps=queue.keeps,
+            oldest=partial(_oldest, parts, settings),
+        )
+    return Ingest(
+        parts.publisher,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        spool=spool,
+        jobs=parts.jobs,
+        tasks=parts.tasks,
+        looks=parts.looks,
+        letters=letter_desk_of(parts, settings),
+        metered=parts.metered,
+        traces=parts.traces,
+        version=__version__,
+    )
+
+
+async def _oldest(parts: Parts, settings: Settings) -> StoreMillis:
+    """The time before which a spool must not have accepted what it forwards: its receipts may be gone."""
+    promises = Promises(promise_of(settings), await parts.store.promises())
+    return promises.oldest_spooled(await parts.store.now())
+
+
+async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters | None = None) -> None:
+    """Apply messages and work on jobs until `stop`."""
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+    runner = make_runner(parts.tasks, worker, settings)
+    async with asyncio.TaskGroup() as tasks:
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
+        watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+        tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
+        tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
+        await stop.wait()
+        sweeper.cancel()
+        watcher.cancel()
+
+
+def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
+    tools = _tools(parts, settings)
+    return make_flusher(tools, settings, topic=parts.topic, ages=parts.ages, looks=parts.looks, waiters=waiters)
+
+
+def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
+    return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+
+
+def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
+    """What requests about dead letters are answered with. It flushes like a flusher of its own."""
+    return OneAtATime(
+        _tools(parts, settings),
+        parts.letters,
+        topic=parts.topic,
+        ages=parts.ages,
+        promise=promise_of(settings),
+        obstacles=parts.obstacles,
+    )
+
+
+def _tools(parts: Parts, settings: Settings) -> FlushTools:
+    return make_tools(
+        parts.subscription,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        together=not parts.ages,
+        traces=parts.traces,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
+    stop = stopping()
+    traces = traces_of(__version__)
+    parts = replace(connect(settings, publishes=publishes, makes=True), traces=traces)
+    try:
+        await parts.open()
+        process_metrics.watch()
+        show_in_metrics(parts, settings)
+        metrics.BOARD.reads = [partial(_show_backlog, parts)]
+        metrics.BOARD.refresh()
+        yield parts, stop
+    finally:
+        metrics.BOARD.reads = []
+        for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
+            gauge.clear()
+        await parts.close(patience_of(stop, settings))
+        if traces is not None:
+            traces.close()
+
+
+def patience_of(stop: Stop, settings: Settings) -> float:
+    """For how many seconds a process that has drained may try to say in the store what it leaves behind."""
+    if stop.at is None:
+        return CHANGE_WITHIN
+    left = stop.at + settings.drain_timeout + MARGIN - CLOSING_TAKES - asyncio.get_running_loop().time()
+    return max(left, CHANGE_WITHIN - CLOSING_TAKES)
+
+
+def show_in_metrics(parts: Parts, settings: Settings) -> None:
+    """What this process is, and which others the fleet knows."""
+    broker = urls.scheme_of(settings.broker)
+    overlay = "sqlite" if broker == "sqlite" else urls.scheme_of(settings.overlay)
+    metrics.START.labels(broker, urls.scheme_of(settings.store) or broker, overlay).set_to_current_time()
+    if (looks := parts.looks) is not None:
+        metrics.MEMBERS.labels("ingest").set_function(lambda: len(looks.last.fleet.members) if looks.last else 0)
+        metrics.MEMBERS.labels("flusher").set_function(lambda: len(looks.last.fleet.flushers) if looks.last else 0)
+
+
+def _show_backlog(parts: Parts) -> None:
+    """Show what waits to be applied. All processes on a file see the same, so their workers show it once."""
+    with contextlib.suppress(CountersinkError, OSError):  # the other metrics are shown anyway
+        if parts.spare is not None:
+            metrics.DISK_SPARE.set_for_all(parts.spare())
+        if parts.spool is not None:
+            held, most = parts.spool.publisher.pending()
+            metrics.SPOOL_USED.set_for_all(held / most)
+        backlog = parts.backlog() if parts.backlog else None
+        if parts.balance is None:
+            if backlog is not None:
+                metrics.PENDING.set(backlog.increments)
+                metrics.OLDEST_PENDING.set(backlog.oldest)
+            return
+        balance = parts.balance()
+        metrics.DRIFT.set_for_all(balance.drift)
+        metrics.PENDING.set_for_all(balance.pending)
+        metrics.DEAD_NOW.set_for_all(balance.dead)
+        metrics.OLDEST_PENDING.set_for_all(backlog.oldest if backlog else nan)
+
+
+async def _read_gauges() -> None:
+    metrics.BOARD.refresh()
+
+
+def stopping() -> Stop:
+    """An event that SIGTERM or Ctrl-C sets."""
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _follow(parent: int, stop: Stop) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(parent)  # an ended pipe stays readable
+        if not stop.is_set():
+            _log.warning("the process that started this worker is gone, so the worker finishes its work and ends")
+            stop.set()
+
+    loop.add_reader(parent, ended)
+
+
+def run(main: Coroutine[object, object, None]) -> None:
+    gc.freeze()  # no later collection looks through the modules, which stay
+    uvloop.run(main)

@@ -1,1 +1,0 @@
-"""Removes what is left of deleted counters and of old jobs."""

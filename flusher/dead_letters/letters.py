@@ -1,0 +1,163 @@
+"""Chooses the dead letters that somebody names, and opens them: what they would count, and why some must be left.
+Pure.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flusher.flush.window import TOO_OLD
+from shared.model import dead_receipt_bodies
+from shared.model.buckets import StoreMillis, written_at
+from shared.model.envelope import Envelope
+from shared.model.errors import NewerError, UnreadableError
+from shared.model.receipts import key_of_envelope
+from shared.model.words import APPLIED, DEAD, DROPPED, Letter, Receipt
+from shared.wire.codec import decode
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLetter:
+    """A dead letter, or the copy of one in a dead receipt, and its envelopes."""
+
+    letter: Letter
+    envelopes: tuple[Envelope, ...]
+    flaw: str | None = None
+    """Why nothing in it can be counted; None if it can."""
+    sure_until: StoreMillis | None = None
+    """The `sure_until` of the dead receipt's `Body`. A letter of the broker is judged by its age instead."""
+
+    @property
+    def id(self) -> str:
+        """The broker's name of the message, or the receipt key if there is no letter."""
+        return self.letter.delivery.message_id
+
+    @property
+    def name(self) -> str:
+        """What requests call it: the key of its first receipt, or the broker's name if it has none. It is the same
+        whether the letter was found or only its dead receipt.
+        """
+        return self.envelopes[0].key if self.envelopes else self.id
+
+    @property
+    def envelope_id(self) -> str | None:
+        """None if it is unknown."""
+        return next((envelope.id for envelope in self.envelopes if envelope.id), None)
+
+    @property
+    def increments(self) -> int:
+        return sum(envelope.increments for envelope in self.envelopes)
+
+    @property
+    def published(self) -> str:
+        """When the message was published, for people."""
+        try:
+            return written_at(self.letter.delivery.published / 1_000)
+        except (ValueError, OverflowError, OSError):  # a foreign publisher's time may be any number
+            return str(self.letter.delivery.published)
+
+    def receipt_keys(self) -> Iterator[str]:
+        """The receipt keys of all its envelopes, and of the ids in them."""
+        for envelope in self.envelopes:
+            yield from envelope.receipt_keys()
+
+    def vanished(self, found: Mapping[str, Receipt]) -> bool:
+        """Whether its dead receipt is gone: another replay may have applied it long ago."""
+        return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)
+
+    def unsure(self, found: Mapping[str, Receipt], now: StoreMillis, until: StoreMillis) -> bool:
+        """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
+        old (`until`) that its receipt may have expired. A dead receipt, which lives as long as the letter, proves that
+        the envelope was not applied; it proves nothing about the ids in it.
+        """
+        left = [envelope for envelope in self.envelopes if not _over(envelope.key, found)]
+        if not left or self.flaw is not None:
+            return False
+        if self.letter.reason.startswith(TOO_OLD):
+            return True
+        if all(key in found for envelope in left for key in envelope.receipt_keys()):
+            return False
+        return 0 < (until if self.sure_until is None else self.sure_until) < now
+
+    def is_in_store(self, found: Mapping[str, Receipt]) -> bool:
+        """Whether the store has all of it that is not settled: in dead receipts with a body, which have all of them."""
+        states = [found.get(one.key) for one in self.envelopes]
+        return any(one is not None and one.body for one in states) and all(
+            one is not None and one.settled for one in states
+        )
+
+    def left_to_drop(self, found: Mapping[str, Receipt]) -> tuple[list[Envelope], int]:
+        """The envelopes that are not settled, and the number of their increments that were not counted."""
+        left = [one for one in self.envelopes if not _over(one.key, found)]
+        return left, sum(one.increments - sum(item.key in found for item in one.keyed) for one in left)
+
+    def state(self, found: Mapping[str, Receipt]) -> str:
+        """Its state in a word: dead, or, if a replay would count nothing, unreadable, applied or dropped."""
+        if self.flaw is not None:
+            return "unreadable"
+        states = {found[one.key].state if one.key in found else DEAD for one in self.envelopes}
+        return next((state for state in (DEAD, DROPPED) if state in states), APPLIED)
+
+
+def open_letter(letter: Letter, topic: str) -> OpenedLetter:
+    if letter.flaw is not None:
+        return OpenedLetter(letter, (), letter.flaw)
+    try:
+        return OpenedLetter(letter, decode(letter.delivery, topic))
+    except (UnreadableError, NewerError) as error:
+        return OpenedLetter(letter, (), str(error))
+
+
+def open_receipt(receipt: Receipt) -> OpenedLetter:
+    """Open a dead receipt that has a body."""
+    body = dead_receipt_bodies.read(receipt)
+    return OpenedLetter(body.letter, (body.envelope,), sure_until=body.sure_until)
+
+
+def _over(key: str, found: Mapping[str, Receipt]) -> bool:
+    return key in found and found[key].state in {APPLIED, DROPPED}
+
+
+def sums_of(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dict[str, int]:
+    """What the envelopes add to each counter, without the ids that were `counted`."""
+    sums: dict[str, int] = {}
+    for envelope in envelopes:
+        for counter, delta in envelope.sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        for item in envelope.keyed:
+            if item.key not in counted:
+                sums[item.counter] = sums.get(item.counter, 0) + item.delta
+    return sums
+
+
+# Chooses the dead letters that somebody names. Pure.
+
+
+class LetterFilter:
+    """Selects the letters that a user asks for, by their ids or by receipts. The receipt of a batch names several
+    envelopes, and only some of them may be dead letters. The receipt counts as found if at least one of them is.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
+        self._seen: set[str] = set()
+
+    def of(self, batch: Sequence[OpenedLetter]) -> list[OpenedLetter]:
+        """The letters of the batch that were asked for; they are marked as seen."""
+        wanted = {*self._parts}.union(*self._parts.values())
+        chosen = [one for one in batch if wanted & _names(one)]
+        self._seen.update(*(_names(one) for one in chosen))
+        return chosen
+
+    def seen_all(self) -> bool:
+        return all(
+            one in self._seen or all({id_, key_of_envelope(id_)} & self._seen for id_ in one.split("."))
+            for one in self._parts
+        )
+
+    def missed(self) -> list[str]:
+        """The ids that were asked for and not found."""
+        return [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]
+
+
+def _names(opened: OpenedLetter) -> set[str]:
+    return {opened.id, *(one.key for one in opened.envelopes), *([opened.envelope_id] if opened.envelope_id else [])}

@@ -1,0 +1,315 @@
+"""Limits how many increments may wait or be pending, shares that room, and remembers the ids of clients
+(`KnownIds`).
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from ingest.accept.batch import Batch, Draft
+from ingest.parsing.parse import BodyError
+from shared.model.buckets import Monotonic
+from shared.model.errors import OverloadedError, ShareError
+from shared.model.receipts import CLIENT_IDS_REMEMBERED
+from shared.model.words import Increment, Message
+from shared.ports.broker import LimitedPublisher
+from shared.runtime.drain_rate import Drain
+
+BYTES: Final = 256
+"""So many bytes of a body, or of a name and an id, weigh as much as one increment."""
+OWN: Final = 32
+"""The weight of a batch that needs an envelope of its own, in increments: one publish takes only so many envelopes."""
+_KEPT: Final = 8
+"""The last 1/8 of the room is not for flows that want a lot at once, even if they hold nothing."""
+_MEMORY: Final = 10
+"""The rate is measured over the last 1/10 of the room that became free."""
+_SETTING: Final = "COUNTERSINK_MAX_WAITING"
+
+
+def weight_of(increments: int, size: int) -> int:
+    """The weight of increments that came in a body of `size` bytes."""
+    return max(increments, size // BYTES)
+
+
+class Admission:
+    """Keeps each flow within its share of the room.
+
+    While less than half of the room is taken no flow can exceed its share, so flows are not counted. Above that, what
+    each flow holds is counted from the drafts and kept up to date until only a quarter of the room is taken.
+    """
+
+    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Draft]]) -> None:
+        """`drafts` returns all drafts that wait or are being published."""
+        self._capacity = capacity
+        self._drafts = drafts
+        self._drain = Drain(max(capacity / _MEMORY, 1.0))
+        self._tenants: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter()
+        self.held = 0
+        """The weight of everything that has entered and not left."""
+        self.easy = capacity // 2
+        """Flows are not counted while `held` is at most this. -1 while they are counted."""
+
+    def enter(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
+        """Let increments in; the caller puts them into drafts at once. Raises `ShareError` if a flow would exceed its
+        share, `OverloadedError` if there is no room for anybody.
+        """
+        if self.held + weight > self.easy:
+            self._count(now)
+            self._judge(tenant, weight, counts, now)
+            self._tenants[tenant] += weight
+            self._counters.update(counts)
+        self.held += weight
+
+    def check(self, tenant: str, weight: int, now: float) -> None:
+        """Raise what `enter` would raise, as far as that is known before the body is read."""
+        if self.held + weight > self.easy:
+            self._count(now)
+            self._judge(tenant, weight, {}, now)
+
+    def leave(self, drafts: Iterable[Draft], now: float) -> None:
+        """Free the room of drafts that are durable or have failed."""
+        gone = 0
+        for draft in drafts:
+            gone += sum(draft.senders.values())
+            if self.easy < 0:
+                _take(self._tenants, draft.senders)
+                _take(self._counters, draft.by_counter())
+        self.held -= gone
+        if self.easy < 0:
+            over = self.held <= self._capacity // 4
+            self._drain.left(gone, now, last=over)
+            if over:
+                self.easy = self._capacity // 2
+                self._tenants, self._counters = Counter(), Counter()
+
+    def _count(self, now: float) -> None:
+        if self.easy < 0:
+            return
+        self.easy = -1
+        self._drain.begins(now)
+        for draft in self._drafts():
+            self._tenants.update(draft.senders)
+            self._counters.update(draft.by_counter())
+
+    def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
+        if not self.held:
+            return  # whatever its size, or it would never get in
+        free = self._capacity - self.held - weight
+        if free < 0:
+            raise OverloadedError(
+                f"{self.held} increments wait to be published, {_SETTING} allows {self._capacity}",
+                self._drain.seconds(-free, now),
+            )
+        held = self._tenants[tenant]
+        if held + weight > free and (held or (weight > free + 1 and free < self._capacity // _KEPT)):
+            raise ShareError(
+                f"{held} increments of this client ({tenant}) wait to be published, and {weight} more would be beyond"
+                f" its share of the {self._capacity} that {_SETTING} allows: wait, send less at once, or add up"
+                " increments of one counter before they are sent",
+                self._drain.seconds(held + weight - free, now),
+            )
+        for counter, count in counts.items():
+            held = self._counters[counter]
+            if held and held + count > free:
+                raise ShareError(
+                    f"{held} increments of the counter {counter!r} wait to be published, and {count} more would be"
+                    f" beyond its share of the {self._capacity} that {_SETTING} allows: wait, or add up its increments"
+                    " before they are sent; other counters are served",
+                    self._drain.seconds(held + count - free, now),
+                )
+
+
+def _take(flows: Counter[str], counts: Mapping[str, int]) -> None:
+    flows.subtract(counts)
+    for flow in counts:
+        if not flows[flow]:
+            del flows[flow]
+
+
+# Shares what may be pending in the broker among tenants.
+
+
+LEAST: Final = 1_048_576
+"""With a smaller limit there are no shares, since they would be smaller than what one publish takes."""
+PER_SUM: Final = 32
+"""What a sum that waits to be published weighs beside the counter's name, about."""
+PER_ID: Final = 160
+"""The same of an increment with an id, beside the id and the counter's name."""
+_STEP: Final = 64
+"""Published batches are remembered in parts of 1/64 of the limit."""
+EFFORT: Final = 1 / 20
+"""The part of the time that estimating what waits may take. What comes until the next estimate is added to the last."""
+
+
+class PendingShares:
+    """Keeps each tenant within its share, once a quarter of the limit is pending: it may have as much as is free."""
+
+    def __init__(
+        self, publisher: LimitedPublisher, drafts: Callable[[], Iterable[Draft]], now: Callable[[], float]
+    ) -> None:
+        """`drafts`: all that are not published yet."""
+        self._publisher = publisher
+        self._drafts = drafts
+        self._now = now
+        self._parts: deque[tuple[int, Counter[str]]] = deque()
+        """What was published, and for whom, oldest first."""
+        self._sum = 0
+        self._tenants: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._estimate_again = float("-inf")
+        self._rest = _Rest()
+        self.easy = True
+        """Whether so little is pending that nobody need be judged."""
+
+    def published(self, drafts: Sequence[Draft], messages: Sequence[Message]) -> None:
+        """These drafts are in the broker now, as these messages."""
+        pending, most = self._publisher.pending()
+        weights = [self._publisher.weigh(message) for message in messages]
+        for tenants, weight in zip(self._rest.of_each(drafts, weights), weights, strict=True):
+            self._add(tenants, weight, most)
+        self._forget(pending)
+        self.easy = most < LEAST or pending <= most // 4
+
+    def judge(self, tenant: str, weight: int) -> None:
+        """Raise `ShareError` if so much more would be beyond the tenant's share."""
+        pending, most = self._publisher.pending()
+        self.easy = pending <= most // 4
+        if self.easy:
+            return
+        self._forget(pending)
+        begun = self._now()
+        if begun >= self._estimate_again:
+            self._waiting = _estimate([*self._drafts()])
+            ended = self._now()
+            self._estimate_again = ended + (ended - begun) / EFFORT
+        held = self._tenants[tenant] + self._waiting[tenant]
+        free = most - pending - self._waiting.total() - weight
+        if held and held + weight > free:
+            raise ShareError(
+                f"increments of this client ({tenant}) that wait to be applied take {held} bytes, and {weight} more"
+                f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at"
+                " once, or see that a flusher is running"
+            )
+        self._waiting[tenant] += weight
+
+    def _add(self, part: dict[str, int], weight: int, most: int) -> None:
+        if not self._parts or self._parts[-1][0] > most // _STEP:
+            self._parts.append((0, Counter()))
+        size, tenants = self._parts[-1]
+        tenants.update(part)
+        self._tenants.update(part)
+        self._parts[-1] = (size + weight, tenants)
+        self._sum += weight
+
+    def _forget(self, pending: int) -> None:
+        """Forget what must have been applied, if only so much is pending."""
+        while self._parts and self._sum - self._parts[0][0] >= pending:
+            size, tenants = self._parts.popleft()
+            self._sum -= size
+            self._tenants -= tenants
+
+
+class _Rest:
+    """Divides what drafts weigh among tenants. A batch may be several drafts, and only the last one names its sender:
+    so the weight of the earlier drafts is kept until then.
+    """
+
+    def __init__(self) -> None:
+        self._weight = 0
+
+    def of_each(self, drafts: Sequence[Draft], weights: Sequence[int]) -> Iterator[dict[str, int]]:
+        for draft, weight in zip(drafts, weights, strict=True):
+            self._weight += weight
+            total = sum(draft.senders.values())
+            yield {tenant: -(-self._weight * its // total) for tenant, its in draft.senders.items()}
+            if total:
+                self._weight = 0
+
+
+def weight_of_batch(batch: Batch) -> int:
+    """What a batch will weigh in the broker, about."""
+    sums = PER_SUM * len(batch.sums) + sum(map(len, batch.sums))
+    return sums + sum([weight_of_id(item) for item in batch.keyed])
+
+
+def weight_of_id(item: Increment) -> int:
+    """The same of an increment with an id."""
+    return PER_ID + len(item.counter) + len(item.id or "")
+
+
+def _estimate(drafts: Sequence[Draft]) -> Counter[str]:
+    waiting: Counter[str] = Counter()
+    for part in _Rest().of_each(drafts, [weight_of_batch(draft) for draft in drafts]):
+        waiting.update(part)
+    return waiting
+
+
+# Remembers what this process accepted under the ids of clients. An id that comes again with other content is most
+# probably a mistake, and would not count. With the same content, it is a second use. Pure.
+
+
+_INSTEAD: Final = (
+    "only one of the two counts, and that may be this one, if you sent it before. The request added nothing now. If it"
+    " is no retry, send it under a new one"
+)
+MOST: Final = 20_000
+"""Ids that are remembered: the last ones, and none longer than a client's id counts once."""
+
+
+class KnownIds:
+    """What each id stands for. Nothing depends on it but what clients are told."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._known: OrderedDict[int, tuple[bytes | int, Monotonic]] = OrderedDict()
+
+    def check(self, items: Sequence[Increment], now: Monotonic) -> None:
+        """Raise a 422 if another delta was accepted under one of these ids. If ids are equal, only the first counts."""
+        first = {_of_item(item): item for item in reversed(items)} if self._known else {}
+        for id_, item in first.items():
+            if self._is_other(id_, item.delta, now):
+                name = item.counter[:100]
+                raise BodyError(422, f"another delta for {name!r} was accepted under this id or key: {_INSTEAD}", "id")
+
+    def check_whole(self, envelope_id: str, batch: Batch, now: Monotonic) -> None:
+        """Raise a 422 if another batch was accepted under this Idempotency-Key."""
+        if self.is_other(envelope_id, batch, now):
+            why = f"another body was accepted under this Idempotency-Key: {_INSTEAD}"
+            raise BodyError(422, why, "Idempotency-Key")
+
+    def is_other(self, envelope_id: str, batch: Batch, now: Monotonic) -> bool:
+        """Whether another batch was accepted under the id of this envelope."""
+        return self._is_other(hash(envelope_id), batch.content(), now)
+
+    def accepted(self, draft: Draft, now: Monotonic) -> None:
+        """Remember what is durable now, and mark the second uses in the draft. The first use of an id stays."""
+        for place, item in enumerate(draft.keyed):
+            if not self._is_new(_of_item(item), item.delta, now):
+                draft.second_uses.add(place)
+        if draft.attempt:
+            draft.is_second = not self._is_new(hash(draft.id), draft.content(), now)
+
+    def _is_other(self, id_: int, content: bytes | int, now: Monotonic) -> bool:
+        known = self._find(id_, now)
+        return known is not None and known != content
+
+    def _find(self, id_: int, now: Monotonic) -> bytes | int | None:
+        """What was accepted under the id, if it is not so long ago that the id may count again."""
+        content, then = self._known.get(id_, (None, now))
+        return content if now - then < CLIENT_IDS_REMEMBERED / 1_000 else None
+
+    def _is_new(self, id_: int, content: bytes | int, now: Monotonic) -> bool:
+        """Remember the id. Returns whether this is the first use of it."""
+        if self._find(id_, now) is not None:
+            return False
+        self._known.pop(id_, None)
+        self._known[id_] = content, now
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return True
+
+
+def _of_item(item: Increment) -> int:
+    """Python's own hash: 64 bits with a secret of this process, so that nobody can choose ids with the same one."""
+    return hash((item.counter, item.id))

@@ -1,0 +1,220 @@
+"""What a client sent, the drafts of envelopes that it waits in, their spans, and which uses of ids it made."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+import orjson
+
+from shared.model.buckets import WallMillis
+from shared.model.envelope import Envelope
+from shared.model.receipt_notes import Note
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Increment
+from shared.runtime.traces import REQUEST, BegunSpan, SpanLinks, Traces
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one request asks for: sums and counts of increments without ids; and the increments with ids."""
+
+    sums: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Increments in a sum, where that is not 1."""
+    keyed: list[Increment] = field(default_factory=list)
+    increments: int = 0
+
+    def entries(self) -> int:
+        """The number of its entries in an envelope."""
+        return len(self.sums) + len(self.keyed)
+
+    def apart(self) -> "tuple[Batch, Batch]":
+        """The increments without an id, and those with one."""
+        keyed = Batch(keyed=self.keyed, increments=len(self.keyed))
+        return Batch(self.sums, self.counts, [], self.increments - keyed.increments), keyed
+
+    def by_counter(self) -> dict[str, int]:
+        """The number of increments of each counter."""
+        found = dict.fromkeys(self.sums, 1)
+        found.update(self.counts)
+        for item in self.keyed:
+            found[item.counter] = found.get(item.counter, 0) + 1
+        return found
+
+    def content(self) -> bytes:
+        """A digest of its sums and of its increments with ids. Batches with the same ones have the same digest."""
+        keyed = [[*item] for item in self.keyed]
+        return blake2b(orjson.dumps([self.sums, keyed], option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+    def changed(self) -> list[str]:
+        """The counters to which it adds something. What adds nothing makes no counter."""
+        names = [name for name, total in self.sums.items() if total]
+        return [*dict.fromkeys([*names, *(item.counter for item in self.keyed if item.delta)])]
+
+    def drop(self, *, plain: Container[str] = (), keyed: Container[str] = ()) -> dict[str, int]:
+        """Take out what is of these counters: without an id, and with one. Returns how many increments of each."""
+        dropped: Counter[str] = Counter()
+        for name in [name for name in self.sums if name in plain]:
+            del self.sums[name]
+            dropped[name] += self.counts.pop(name, 1)
+        dropped.update(item.counter for item in self.keyed if item.counter in keyed)
+        self.keyed = [item for item in self.keyed if item.counter not in keyed]
+        self.increments -= dropped.total()
+        return dropped
+
+
+@dataclass(slots=True)
+class Draft(Batch):
+    """What waits to be published as one envelope: of one request, or of several that came at about the same time."""
+
+    id: str = ""
+    """The id of the envelope that it becomes."""
+    attempt: str = ""
+    """If the id is a client's: which use of it this is."""
+    is_second: bool = False
+    """If the id is a client's, and the draft is durable: whether this process knows an earlier use of it."""
+    second_uses: set[int] = field(default_factory=set)
+    """Once it is durable: the places in `keyed` of those whose ids this process knows from an earlier use."""
+    weight: int = 0
+    """An upper limit for the absolute value of each of its sums."""
+    more: list[list[int]] = field(default_factory=list)
+    """Sums of its first counters, of one increment each, that `add_up` adds to those in `sums`."""
+    senders: dict[str, int] = field(default_factory=dict)
+    """How much of the room each tenant holds until this draft is published."""
+    begun: list[float] = field(default_factory=list)
+    """When its requests of the fast path began, as long as none of them is answered."""
+    awaited: bool = False
+    """Whether somebody waits until it is applied."""
+    links: SpanLinks | None = None
+    """The spans of the requests in it. None if no request has one."""
+    traceparent: str = ""
+    """The span of the draft, if it has one."""
+
+    def join(self, batch: Batch) -> bool:
+        """Add a batch without ids, if all its counters are here. What has the same counters in the same order, as
+        batches of one client often do, is only kept until `add_up` adds it up in one go, which takes far less time.
+        """
+        if [*batch.sums] == [*self.sums]:
+            if self.more and len(self.more[0]) < len(batch.sums):  # other counters came in between
+                self.add_up()
+            self.more.append([*batch.sums.values()])
+            for name, count in batch.counts.items():
+                self.counts[name] = self.counts.get(name, 1) + count - 1
+        elif batch.sums.keys() <= self.sums.keys():
+            for name, total in batch.sums.items():
+                self.sums[name] += total
+                self.counts[name] = self.counts.get(name, 1) + batch.counts.get(name, 1)
+        else:
+            return False
+        self.increments += batch.increments
+        return True
+
+    def add_up(self) -> None:
+        """Add what is in `more`. All of it has the counters that come first in `sums`."""
+        times = len(self.more)
+        for name, total in zip([*self.sums], map(sum, zip(*self.more, strict=True)), strict=False):
+            self.sums[name] += total
+            self.counts[name] = self.counts.get(name, 1) + times
+        self.more = []
+
+    def by_counter(self) -> dict[str, int]:
+        self.add_up()
+        return Batch.by_counter(self)
+
+    def close(self, created: WallMillis, *, patient: bool = False) -> Envelope:
+        self.add_up()
+        keyed, retried = tuple(self.keyed), bool(self.attempt)
+        return Envelope(
+            self.id,
+            self.sums,
+            self.counts,
+            keyed,
+            created,
+            increments=self.increments,
+            retried=retried,
+            attempt=self.attempt,
+            traceparent=self.traceparent,
+            patient=patient,
+        )
+
+
+def gathered(batches: Iterable[Batch]) -> Batch:
+    """What several batches hold together. Its sums may be larger than those of a draft."""
+    sums: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    keyed: list[Increment] = []
+    for batch in batches:
+        sums.update(batch.sums)
+        counts.update(dict.fromkeys(batch.sums, 1) | batch.counts)
+        keyed += batch.keyed
+    return Batch(sums, counts, keyed, counts.total() + len(keyed))
+
+
+# Tells which uses of ids and keys a request made, and how many of them are known to be second ones. Pure.
+
+
+_NO_NOTES: Final[Mapping[str, Note]] = {}
+
+
+class Uses:
+    """The uses that a request made. Make it right after its increments were added: others may be added behind them."""
+
+    def __init__(self, drafts: Sequence[Draft], keyed: int) -> None:
+        """`drafts`: those that hold the request. `keyed`: how many increments with ids it has."""
+        self._whole = [draft for draft in drafts if draft.attempt]
+        self._items: list[tuple[Draft, range]] = []
+        # The ids of this request are the last ones in each draft, and its last ids are in the last draft.
+        for draft in reversed(drafts):
+            there = len(draft.keyed)
+            first = max(there - keyed, 0)
+            if first < there:
+                self._items.append((draft, range(first, there)))
+                keyed -= there - first
+
+    def second(self, notes: Mapping[str, Note] | None = None) -> int:
+        """How many increments are known to be second uses, once the drafts are durable: by this process, and by the
+        notes of their receipts.
+        """
+        notes = _NO_NOTES if notes is None else notes
+        return sum([draft.increments for draft in self._whole if _is_second(draft, notes)]) + sum(
+            [_second_in(draft, places, notes) for draft, places in self._items]
+        )
+
+
+def _is_second(draft: Draft, notes: Mapping[str, Note]) -> bool:
+    note = notes.get(key_of_envelope(draft.id)) if notes else None
+    return draft.is_second or (note is not None and note.attempt not in {"", draft.attempt})
+
+
+def _second_in(draft: Draft, places: range, notes: Mapping[str, Note]) -> int:
+    note = notes.get(key_of_envelope(draft.id)) if notes else None
+    known = draft.second_uses if note is None else draft.second_uses.union(note.second_uses)
+    return sum([place in known for place in places]) if known else 0
+
+
+# Makes the spans of envelopes: which requests each one links to, and when it begins and ends.
+
+
+def link_request(*drafts: Draft) -> None:
+    """Link these drafts to the request that is being answered, if it has a span."""
+    request = REQUEST.get()
+    if request is None or request.span is None:
+        return
+    for draft in drafts:
+        draft.links = draft.links or SpanLinks()
+        draft.links.add(request.span)
+
+
+def begun(traces: Traces | None, drafts: Iterable[Draft]) -> list[BegunSpan]:
+    """Begin the spans of drafts that are published now: of those that are linked to a request, and no others."""
+    spans: list[BegunSpan] = []
+    if traces is not None:
+        for draft in drafts:
+            if draft.links is not None:
+                span = traces.envelope(draft.links, draft.increments)
+                if span.trace.sampled:
+                    draft.traceparent = span.trace.traceparent()
+                spans.append(span)
+    return spans

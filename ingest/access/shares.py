@@ -1,0 +1,92 @@
+"""Turns and places that tenants share: reads queue for turns, and long requests take places."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from shared.model.errors import OverloadedError, ShareError
+
+
+class Places:
+    """A tenant may have as many as are still free: half of them if it is alone."""
+
+    def __init__(self, most: int, are: str, instead: str) -> None:
+        """`are` says what takes the places, as in "6 ARE"; `instead` says what a client can do if none is left."""
+        self._most = most
+        self._are = are
+        self._instead = instead
+        self._tenants: dict[str, int] = {}
+        self.held = 0
+        """Places that are taken."""
+
+    @contextmanager
+    def take(self, tenant: str, number: int = 1) -> Iterator[None]:
+        """Have places for the tenant. Raises `ShareError` if that is more than its share, `OverloadedError` if there
+        are not so many left.
+        """
+        held, free = self._tenants.get(tenant, 0), self._most - self.held
+        if number > free:
+            raise OverloadedError(f"{self.held} {self._are}: try again later, or {self._instead}")
+        if held and held + number > free:
+            raise ShareError(
+                f"{held} {self._are} for this client ({tenant}), which is its share of the {self._most} that may:"
+                f" end some of them, or {self._instead}"
+            )
+        self.held += number
+        self._tenants[tenant] = held + number
+        try:
+            yield
+        finally:
+            self.held -= number
+            self._tenants[tenant] -= number
+            if not self._tenants[tenant]:
+                del self._tenants[tenant]
+
+
+# Turns for which tenants queue: each has a queue of its own, and the queues take turns.
+
+
+class FairLock:
+    """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter. It
+    has a place, or several.
+    """
+
+    def __init__(self, places: int = 1) -> None:
+        self._free = places
+        self._rows: dict[str, deque[asyncio.Future[None]]] = {}
+        """The waiters of each tenant. The tenants are in the order of their turns."""
+
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[None]:
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(tenant)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, tenant: str) -> None:
+        """Wait for a turn. A place is taken when this returns."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._rows.setdefault(tenant, deque()).append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # the turn was given to a waiter that has ended
+            raise
+
+    def _pass_on(self) -> None:
+        while self._rows:
+            tenant = next(iter(self._rows))
+            row = self._rows.pop(tenant)
+            turn = row.popleft()
+            if row:
+                self._rows[tenant] = row  # its next turn comes after all others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,1 +1,0 @@
-"""Sockets, connections and their limits, and which handler answers a request."""

@@ -1,0 +1,313 @@
+"""Counts by time in Datastore, and the entity that says which rules flushers follow and which periods are closed."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.datastore.client import DatastoreClient, MissingError
+from shared.datastore.keys import (
+    EXPIRES,
+    KEY,
+    DatastorePlace,
+    Key,
+    Operator,
+    by_name,
+    flaw_of,
+    inexact,
+    integer,
+    name_of,
+    only_over,
+    query_of,
+    said,
+    unindexed,
+    where,
+    whole,
+    write,
+)
+from shared.datastore.shards import FULL_FOR_BIG, Shard, is_big
+from shared.model.buckets import (
+    FOR_EVER,
+    HOUR,
+    LENGTHS,
+    ByTime,
+    Followed,
+    Instant,
+    Rules,
+    StoreMillis,
+    TimeBucket,
+    WallMillis,
+    followed_of,
+    followed_too,
+    text_of,
+)
+from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError
+from shared.model.words import SHARD_FULL
+from shared.ports.store import BucketShard
+from shared.runtime.retry import Backoff, insist, tries
+
+IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
+"""Buckets of one entity."""
+MOST_FULL: Final = 10_000
+"""Full buckets that are remembered."""
+_APART: Final = "\x1f"
+"""Stands between the parts of an entity's name. No counter's name holds it."""
+_DIGITS: Final = 9
+"""Digits of a number in a name, at least: so names are in the order of time."""
+_PAGE: Final = 200
+"""Entities in one answer."""
+_NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}\d+", re.ASCII)
+_PLACE: Final = re.compile(r"p(0|[1-9]\d{0,2})", re.ASCII)
+
+
+@dataclass(slots=True)
+class EntityAdd:
+    """What a commit adds to one entity."""
+
+    key: Key
+    shard: Shard
+    expires: StoreMillis
+    sums: dict[str, int] = field(default_factory=dict)
+    """The sums, by the names of properties."""
+
+    def has_big(self) -> bool:
+        return any(map(is_big, self.sums.values()))
+
+    def places(self) -> Iterable[tuple[str, str]]:
+        """The buckets: name of the entity, and of the property."""
+        return ((name_of(self.key)[1], name) for name in self.sums)
+
+
+class BlindBuckets:
+    """Lets the server add to buckets, and remembers which it found to be full.
+
+    A bucket that is not known is not looked at, unless much is added. It is at most as full as the last process left
+    it, which stopped at 2^62.
+    """
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+        self._client = client
+        self._place = place
+        self._full: set[tuple[str, str]] = set()
+
+    async def add(self, request: Any, by_time: ByTime | None) -> dict[int, EntityAdd]:
+        """Add to the request what is added to buckets. Returns it, by the place of its mutation."""
+        adds = _entity_adds(self._place, by_time)
+        full = {place: add.shard for add in adds for place in add.places() if place in self._full}
+        self._full -= full.keys()  # others may empty it, and then it must not count as full
+        big = [add for add in adds if add.has_big()]
+        found = by_name((await self._client.look_up(add.key for add in big)).entities) if big else {}
+        shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add)}
+        if shards:
+            raise ShardFullError(shards)
+        first = len(request.mutations)
+        for add in adds:
+            if add not in big:
+                self._transform(request, add)
+            elif (seen := found.get(name_of(add.key))) is not None:
+                only_over(seen.version, self._transform(request, add))
+            else:
+                _fill(write(request, self._place.entity(add.key), 0), add, self._place)
+        return dict(enumerate(adds, first))
+
+    def learn(self, response: Any, adds: Mapping[int, EntityAdd]) -> None:
+        """Take what the buckets hold now."""
+        for number, add in adds.items():
+            results = response.mutation_results[number].transform_results
+            for place, value in zip(add.places(), results, strict=False):  # an insert has no results
+                if inexact(value) or abs(whole(value) or 0) > SHARD_FULL:
+                    self._full.add(place)
+        if len(self._full) > MOST_FULL:
+            self._full.clear()
+
+    def _transform(self, request: Any, add: EntityAdd) -> Any:
+        mutation = request.mutations.add()
+        mutation.upsert.key.CopyFrom(add.key)
+        _expire(mutation.upsert, add.expires, self._place)
+        mutation.property_mask.paths.append(EXPIRES)
+        for name, delta in add.sums.items():
+            mutation.property_transforms.add(property=name).increment.integer_value = delta
+        return mutation
+
+
+def bounds_of(place: DatastorePlace, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Any:
+    """A query for the entities that hold buckets of this range."""
+    span = LENGTHS[by] * IN_ENTITY[by]
+    query = query_of(place.kinds.buckets, _PAGE, order=KEY)
+    first, behind = (_key(place, (counter, by, _number(number))) for number in (begin // span, -(-end // span)))
+    where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
+    return where(query, KEY, Operator.LESS_THAN, key_value=behind)
+
+
+async def entities(client: DatastoreClient, place: DatastorePlace, query: Any, time: Instant) -> list[Any]:
+    """What the query finds at `time`."""
+    return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
+
+
+def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -> dict[WallMillis, int]:
+    """The counts of the buckets in these entities that begin in this range."""
+    length, many = LENGTHS[by], IN_ENTITY[by]
+    counts: dict[WallMillis, int] = {}
+    for one in found:
+        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * many
+        for name in one.entity.properties:
+            if name != EXPIRES:
+                when = (first + int(name[1:])) * length
+                if begin <= when < end:
+                    counts[when] = counts.get(when, 0) + integer(one.entity, name)
+    return counts
+
+
+def shards_in(entity: Any) -> Iterator[BucketShard]:
+    """All counts in an entity, which another application may have changed; none if it is not one of ours."""
+    if (ours := _NAME.fullmatch(name_of(entity.key)[1])) is None:
+        return
+    counter, by, number = ours[1], ours[2], int(ours[3])
+    for name in entity.properties:
+        if name != EXPIRES:
+            inside = int(name[1:]) if _PLACE.fullmatch(name) else IN_ENTITY[by]
+            bucket = TimeBucket(counter, by, (number * IN_ENTITY[by] + inside) * LENGTHS[by])
+            flaw = flaw_of(entity, name) if inside < IN_ENTITY[by] else f"{name} of {said(entity.key)} is no {by}"
+            yield BucketShard(bucket, integer(entity, name), flaw)
+
+
+def _entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:
+    found: dict[tuple[str, ...], EntityAdd] = {}
+    for bucket, shard, delta, expires in by_time.adds if by_time is not None else ():
+        number, inside = divmod(bucket.begin // LENGTHS[bucket.by], IN_ENTITY[bucket.by])
+        name = (bucket.counter, bucket.by, _number(number), str(shard))
+        there = found.get(name)
+        if there is None:
+            last = expires + (IN_ENTITY[bucket.by] - 1 - inside) * LENGTHS[bucket.by]
+            there = found[name] = EntityAdd(_key(place, name), (bucket.counter, shard), StoreMillis(last))
+        there.sums[f"p{inside}"] = there.sums.get(f"p{inside}", 0) + delta
+    return found.values()
+
+
+def _number(number: int) -> str:
+    return f"{number:0{_DIGITS}}"
+
+
+def _key(place: DatastorePlace, parts: Sequence[str]) -> Key:
+    return place.key(place.kinds.buckets, _APART.join(parts))
+
+
+def _full(found: Any, add: EntityAdd) -> bool:
+    """Whether the commit must not add to this entity, as it was found."""
+    if found is None:
+        return any(abs(delta) >= FULL_FOR_BIG for delta in add.sums.values())
+    for name, delta in add.sums.items():
+        held = integer(found.entity, name)
+        if flaw_of(found.entity, name) or abs(held) > SHARD_FULL or abs(held + delta) >= FULL_FOR_BIG:
+            return True
+    return False
+
+
+def _fill(entity: Any, add: EntityAdd, place: DatastorePlace) -> None:
+    _expire(entity, add.expires, place)
+    for name, delta in add.sums.items():
+        entity.properties[name].integer_value = delta
+
+
+def _expire(entity: Any, expires: StoreMillis, place: DatastorePlace) -> None:
+    value = entity.properties[EXPIRES]
+    value.timestamp_value.FromMilliseconds(expires)
+    value.exclude_from_indexes = not place.index_expires
+
+
+# Keeps two entities among the receipts: which rules of counts by time flushers promised to follow, and until when;
+# and until when periods are closed.
+
+
+NAME: Final = "followed-rules"
+RENEWED: Final = HOUR
+"""Milliseconds after which a promise is renewed."""
+FORCE: Final = RENEWED + HOUR
+"""Milliseconds for which it holds. An hour of them is for clocks of ingests that are ahead."""
+_ALL: Final = "followed"
+CLOSED: Final = "closed-periods"
+"""The name of the other entity, and of its property."""
+_TRIES: Final = 10
+
+
+class FollowedRules:
+    """Makes the promises of one process. Flushers with the same rules share them."""
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+        self._client = client
+        self._place = place
+        self._ours = Followed((), 0)
+
+    async def promise(self, rules: Rules, now: StoreMillis) -> None:
+        """Promise that commits follow these rules. `ContendedError` if another flusher promises at the same time."""
+        if self._ours.rules != rules or self._ours.until < now + FORCE - RENEWED:
+            self._ours = await self._promise(rules, now)
+
+    async def _promise(self, rules: Rules, now: StoreMillis) -> Followed:
+        found = (await self._client.look_up([self._place.receipt(NAME)])).entities
+        there = await _followed(self._client, self._place, found, None, unknown=now + FORCE)
+        for one in there if found else ():
+            if one.rules == rules and one.until >= now + FORCE - RENEWED:
+                return one
+        ours = Followed(rules, now + FORCE)
+        request = self._client.commit_request()
+        entity = write(request, self._place.entity(self._place.receipt(NAME)), found[0].version if found else 0)
+        unindexed(entity, _ALL).blob_value = text_of(followed_too(there, ours)).encode()
+        try:
+            await self._client.commit(request, updates=True, versions=True)
+        except (AlreadyAppliedError, MissingError) as error:
+            raise ContendedError(str(error)) from error
+        return ours
+
+
+async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> Sequence[Followed]:
+    """Which rules were followed, as far as the store knew it at `time`."""
+    found = (await client.look_up([place.receipt(NAME)], read_time=time)).entities
+    return await _followed(client, place, found, time, unknown=FOR_EVER)
+
+
+async def _followed(
+    client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], time: Instant | None, *, unknown: int
+) -> Sequence[Followed]:
+    """`unknown`: until when no rules were followed if there are counts, and nobody has ever promised anything. They are
+    of another application.
+    """
+    if found:
+        return followed_of(found[0].entity.properties[_ALL].blob_value)
+    query = query_of(place.kinds.shard, 1, keys_only=True)
+    async for page in client.pages(place.partition, query, read_time=time):
+        if page:
+            return [Followed((), unknown)]
+    return []
+
+
+async def closed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> WallMillis:
+    """Until when periods are closed, as the store knew it at `time`."""
+    return _closed((await client.look_up([place.receipt(CLOSED)], read_time=time)).entities)
+
+
+async def closed_within(client: DatastoreClient, place: DatastorePlace, transaction: bytes) -> WallMillis:
+    """Until when periods are closed. If that changes before the transaction is committed, its commit fails."""
+    return _closed(await client.look_up_within(transaction, [place.receipt(CLOSED)]))
+
+
+async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
+    """See `Periods`."""
+
+    async def once() -> None:
+        found = (await client.look_up([place.receipt(CLOSED)])).entities
+        if until <= _closed(found):
+            return
+        request = client.commit_request()
+        entity = write(request, place.entity(place.receipt(CLOSED)), found[0].version if found else 0)
+        unindexed(entity, CLOSED).integer_value = until
+        try:
+            await client.commit(request, updates=True, versions=True)
+        except (AlreadyAppliedError, MissingError) as error:
+            raise ContendedError(str(error)) from error
+
+    await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+
+
+def _closed(found: Sequence[Any]) -> WallMillis:
+    return integer(found[0].entity, CLOSED) if found else 0

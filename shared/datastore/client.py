@@ -1,0 +1,407 @@
+"""The channel to Datastore and its calls, in raw protobuf; their errors, and a lower bound of the server's clock."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import grpc
+from google.auth.exceptions import GoogleAuthError
+from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
+from google.cloud.datastore_v1.types import datastore as _types
+
+from shared.datastore.keys import Key, delete, rewrite
+from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
+from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
+from shared.runtime import metrics
+from shared.runtime.clock import Clock, Skew
+from shared.runtime.retry import Backoff, insist, tries, within
+
+# A lower bound of the server's clock, learnt from what its responses say. Pure.
+
+
+_DRIFT: Final = 0.001
+"""Our clock may run faster than the server's, but not by so much."""
+
+
+class ServerTime:
+    """The greatest time of any response, plus what has passed since then. It never uses this machine's date."""
+
+    def __init__(self, lag: float) -> None:
+        """`lag`: seconds after which all commits of an instant can be read. 0 where the server itself waits."""
+        self._lag = int(lag * 1_000_000)
+        self._heard = BEGINNING
+        self._at = float("-inf")
+        self._doubted = True
+
+    def hear(self, micros: Instant, now: Monotonic) -> None:
+        """Note the time of a response."""
+        if self._doubted or micros >= self.bound(now):
+            self._heard, self._at, self._doubted = micros, now, False
+
+    def bound(self, now: Monotonic) -> Instant:
+        """The server's clock shows at least this (micros); 0 until it has answered once."""
+        if not self._heard:
+            return BEGINNING
+        return Instant(self._heard + int((now - self._at) * (1 - _DRIFT) * 1_000_000))
+
+    def wait(self, time: Instant, now: Monotonic) -> float:
+        """Seconds until all commits of that instant can be read."""
+        return min(self._lag, max(0, time + self._lag - self.bound(now))) / 1_000_000
+
+    def age(self, now: Monotonic) -> float:
+        """Seconds since a response last improved the bound; infinite while the bound is in doubt."""
+        return inf if self._doubted else now - self._at
+
+    def doubt(self) -> None:
+        """Note that the server disagreed with the bound. Its next time is believed, even if that is earlier. Until then
+        the bound stays, because there is no better one.
+        """
+        self._doubted = True
+
+
+def millis(time: Instant) -> StoreMillis:
+    """What the store's clock shows at that instant."""
+    return StoreMillis(time // 1_000)
+
+
+def micros(timestamp: Any) -> Instant:
+    """A protobuf Timestamp in microseconds since 1970, which are the instants of this store."""
+    return Instant(timestamp.seconds * 1_000_000 + timestamp.nanos // 1_000)
+
+
+# Translates the errors of Datastore to Countersink's own.
+
+
+_MEANS: Final = {  # except for the last two: until somebody changes the permissions, the quota, or the database
+    grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database: grant it the role roles/datastore.user",
+    grpc.StatusCode.UNAUTHENTICATED: "no valid credentials",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "a quota is used up",
+    grpc.StatusCode.NOT_FOUND: "the project or the database does not exist",
+    grpc.StatusCode.FAILED_PRECONDITION: "the database or an index of it is not ready for this",
+    grpc.StatusCode.UNIMPLEMENTED: "this server does not know the request",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the server did not answer in time, so try again later",
+    grpc.StatusCode.UNAVAILABLE: "the server can't be reached, so try again later",
+}
+_INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
+_FUTURE: Final = re.compile(r"read_time.*future", re.IGNORECASE)
+_ENDED: Final = re.compile(r"transaction.*(closed|expired|invalid|no longer)", re.IGNORECASE)
+_TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
+
+
+class TooEarlyError(TransientError):
+    """The requested instant is still in the future of the server's clock."""
+
+
+class MissingError(CountersinkError):
+    """An entity to be updated, or the whole database, is missing; nothing was applied. Stays in the adapter."""
+
+
+def translate(
+    error: grpc.aio.AioRpcError, *, commit: bool, updates: bool = False, versions: bool = False
+) -> CountersinkError:
+    """`commit`: only commits are ever refused for good. `updates`, `versions`: see `DatastoreClient.commit`."""
+    code, details = error.code(), error.details() or ""
+    said = f"Datastore: {code.name}: {details}"
+    if commit:
+        if code is grpc.StatusCode.ALREADY_EXISTS:
+            return AlreadyAppliedError(f"a receipt of this commit exists: {details}")
+        if code is grpc.StatusCode.NOT_FOUND and updates:
+            return MissingError(said)
+        if code is grpc.StatusCode.FAILED_PRECONDITION and versions:
+            return ContendedError(said)
+        if code in _INVALID:
+            return TransientError(said) if _ENDED.search(details) else RefusedError(said)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(details):
+            return RefusedError(said)
+    elif code in _INVALID and _FUTURE.search(details):
+        return TooEarlyError(said)
+    if code is grpc.StatusCode.ABORTED:
+        return ContendedError(said)
+    if code in _MEANS:
+        return TransientError(f"{_MEANS[code]}: {said}")
+    return TransientError(said)
+
+
+@contextmanager
+def translated(*, commit: bool = False, updates: bool = False, versions: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise translate(error, commit=commit, updates=updates, versions=versions) from error
+    except GoogleAuthError as error:
+        raise TransientError(f"no valid credentials for Datastore: {error}") from error
+    except grpc.aio.UsageError as error:
+        raise TransientError(f"the channel is closed: {error}") from error
+
+
+MOST_KEYS: Final = 1_000
+DELETES_AT_ONCE: Final = 400
+"""Some servers accept 500 mutations in a commit."""
+MOST_BYTES: Final = 9 * 2**20
+MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
+LAG_EMULATED: Final = 0.02
+"""Seconds. The emulator shows a commit to reads at its time only a little later: up to 0.4 ms was measured."""
+MOST_AHEAD: Final = 1.0
+AHEAD_STEP: Final = 0.01
+TIMEOUT: Final = 30.0
+_GOOGLE: Final = "datastore.googleapis.com:443"
+_METHODS: Final = ("BeginTransaction", "Commit", "Lookup", "Rollback", "RunAggregationQuery", "RunQuery")
+_COUNTED_FOR_ONE: Final = 1_000
+"""Entries of an index that an aggregation may count for the price of one read."""
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default, in which all calls would fail
+)
+FRESH: Final = 20.0
+"""Seconds for which a new transaction is surely open. The server closes one that is idle for 60 seconds."""
+_COUNT: Final = "count"
+_TRANSACTIONAL: Final = 1
+_NOT_FINISHED: Final = 1
+_NO_MORE: Final = 3
+TRIES: Final = 5
+_READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
+_WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
+_DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
+
+
+class Found(NamedTuple):
+    """The result of a Lookup of any number of keys. It is of one instant only if a `read_time` was given."""
+
+    entities: Sequence[Any]
+    """Raw EntityResults."""
+    time: Instant
+    """In microseconds. It is not earlier than any instant that the look saw."""
+
+
+class DatastoreClient:
+    """Create it inside the running event loop. All methods raise only Countersink's own errors."""
+
+    def __init__(self, project: str, database: str, clock: Clock, host: str = "") -> None:
+        """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
+        self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
+        self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
+        self.time = ServerTime(LAG_EMULATED if host else 0.0)
+        self.skew = Skew("Datastore's")
+        self._clock = clock
+        self._ids = {"project_id": project, "database_id": database}
+        self._header = (("x-goog-request-params", "&".join(f"{k}={quote(v, safe='')}" for k, v in self._ids.items())),)
+        self._stubs = {
+            method: self._channel.unary_unary(
+                f"/google.datastore.v1.Datastore/{method}",
+                request_serializer=getattr(_types, f"{method}Request").pb().SerializeToString,
+                response_deserializer=getattr(_types, f"{method}Response").pb().FromString,
+            )
+            for method in _METHODS
+        }
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def request(self, method: str) -> Any:
+        return getattr(_types, f"{method}Request").pb()(**self._ids)
+
+    def commit_request(self) -> Any:
+        """A commit that applies all of its mutations or none, in a transaction of its own that reads nothing."""
+        request = self.request("Commit")
+        request.mode = _TRANSACTIONAL
+        request.single_use_transaction.read_write.SetInParent()
+        return request
+
+    async def begin(self) -> bytes:
+        """Begin a transaction. The server closes it after 270 seconds, or when it is idle for 60, so no commit in it
+        can arrive later. It costs a round trip and is not billed.
+        """
+        request = self.request("BeginTransaction")
+        request.transaction_options.read_write.SetInParent()
+        return bytes((await self._call("BeginTransaction", request)).transaction)
+
+    async def rollback(self, transaction: bytes) -> None:
+        """End a transaction that nothing was committed in, so that nobody waits for what it has read."""
+        request = self.request("Rollback")
+        request.transaction = transaction
+        await self._call("Rollback", request)
+
+    async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
+        """`updates` and `versions`: it contains updates, or base versions, so it may not match what is stored."""
+        if request.ByteSize() > self.most_bytes:
+            raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
+        begun = self._clock.monotonic()
+        try:
+            response = await self._call("Commit", request, commit=True, updates=updates, versions=versions)
+        except RefusedError as error:
+            if request.transaction and self._clock.monotonic() - begun > FRESH:
+                raise TransientError(f"the transaction was open for too long: {error}") from error
+            raise
+        deletes = sum(mutation.HasField("delete") for mutation in request.mutations)
+        _DELETES.inc(deletes)
+        _WRITES.inc(len(request.mutations) - deletes)
+        if response.HasField("commit_time"):
+            self._hear(micros(response.commit_time))
+        return response
+
+    def _hear(self, time: Instant) -> None:
+        self.time.hear(time, self._clock.monotonic())
+        self.skew.saw(self._clock.now() - time / 1_000_000)
+
+    async def look_up_in(self, transaction: bytes, key: Key) -> Sequence[Any]:
+        """Look up an entity. If it changes before the transaction commits, the commit fails."""
+        return (await self._look_up([key], None, transaction)).entities
+
+    async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
+        """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
+        if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
+            await asyncio.sleep(wait)
+        ids = [*keys]
+        if len(ids) <= MOST_KEYS:
+            return await self._look_up(ids, read_time)
+        chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
+        parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
+        entities = [entity for part in parts for entity in part.entities]
+        return Found(entities, max(part.time for part in parts))
+
+    async def _look_up(self, keys: Sequence[Key], read_time: Instant | None, transaction: bytes = b"") -> Found:
+        entities: list[Any] = []
+        time = BEGINNING
+        while keys:
+            request = self.request("Lookup")
+            request.keys.extend(keys)
+            if read_time is not None:
+                request.read_options.read_time.FromMicroseconds(read_time)
+            elif transaction:
+                request.read_options.transaction = transaction
+            # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
+            limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
+            response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)
+            if read_time is None:
+                time = max(time, self._time_of_look(response))
+            entities += response.found
+            _READS.inc(len(response.found) + len(response.missing))
+            keys = response.deferred
+        return Found(entities, time if read_time is None else read_time)
+
+    async def look_up_within(self, transaction: bytes, keys: Sequence[Key]) -> Sequence[Any]:
+        """Look up a few keys in a transaction, whose commit fails if any of them is written before it."""
+        request = self.request("Lookup")
+        request.keys.extend(keys)
+        request.read_options.transaction = transaction
+        response = await self._call("Lookup", request)
+        _READS.inc(len(response.found) + len(response.missing))
+        return list(response.found)
+
+    def _time_of_look(self, response: Any) -> Instant:
+        if not response.HasField("read_time"):
+            return BEGINNING
+        time = micros(response.read_time)
+        self._hear(time)
+        return time
+
+    async def delete_seen(self, seen: Sequence[Any]) -> int:
+        """Delete entities that were seen, as whole EntityResults, and return how many. What was written since stays:
+        another process may have deleted it meanwhile, and made another one of the same key.
+        """
+        deleted = 0
+        for begin in range(0, len(seen), DELETES_AT_ONCE):
+            deleted += await self._delete_seen(seen[begin : begin + DELETES_AT_ONCE])
+        return deleted
+
+    async def _delete_seen(self, seen: Sequence[Any]) -> int:
+        request = self.commit_request()
+        for one in seen:
+            delete(request, one)
+        try:
+            await self.commit(request, updates=True, versions=True)
+        except (ContendedError, MissingError):
+            if len(seen) == 1:
+                return 0
+            half = len(seen) // 2  # until those that were written are alone
+            return await self._delete_seen(seen[:half]) + await self._delete_seen(seen[half:])
+        return len(seen)
+
+    async def delete_parts(self, keys: Sequence[Key], owner: Any, *, and_owner: bool = False) -> None:
+        """Delete up to `DELETES_AT_ONCE` entities that belong to `owner`, whatever their versions; `and_owner`:
+        the owner, too. `ContendedError` if the owner, a whole EntityResult, was written or deleted since it was seen;
+        then nothing was deleted.
+        """
+        request = self.commit_request()
+        if and_owner:
+            delete(request, owner)
+        else:
+            rewrite(request, owner)
+        for key in keys:
+            request.mutations.add().delete.CopyFrom(key)
+        try:
+            await self.commit(request, updates=True, versions=True)
+        except MissingError as error:
+            raise ContendedError(str(error)) from error
+
+    async def query(self, partition: Any, query: Any, *, read_time: Instant | None = None) -> list[Any]:
+        """All results, or `limit` of them: strongly consistent, or at a `read_time` (microseconds)."""
+        results: list[Any] = []
+        limit = query.limit.value
+        while True:
+            request = self.request("RunQuery")
+            request.partition_id.CopyFrom(partition)
+            request.query.CopyFrom(query)
+            request.query.limit.value = limit - len(results)
+            await self._read_at(request, read_time)
+            batch = (await self._call("RunQuery", request)).batch
+            results += batch.entity_results
+            # A query for keys alone costs one read, and else each entity does.
+            _READS.inc(1 if query.projection else max(len(batch.entity_results), 1))
+            if batch.more_results != _NOT_FINISHED or len(results) >= limit:
+                return results
+            query.start_cursor = batch.end_cursor
+
+    async def count(self, partition: Any, query: Any, most: int) -> int:
+        """How many results the query has; `most` if it has more. Strongly consistent."""
+        request = self.request("RunAggregationQuery")
+        request.partition_id.CopyFrom(partition)
+        request.aggregation_query.nested_query.CopyFrom(query)
+        request.aggregation_query.aggregations.add(alias=_COUNT).count.up_to.value = most
+        (result,) = (await self._call("RunAggregationQuery", request)).batch.aggregation_results
+        counted: int = result.aggregate_properties[_COUNT].integer_value
+        _READS.inc(1 + counted // _COUNTED_FOR_ONE)
+        return counted
+
+    async def pages(self, partition: Any, query: Any, *, read_time: Instant | None) -> AsyncIterator[Sequence[Any]]:
+        """All results, as pages of `query.limit` whole entities; at the instant `read_time` (micros), if given."""
+        while True:
+            request = self.request("RunQuery")
+            request.partition_id.CopyFrom(partition)
+            request.query.CopyFrom(query)
+            await self._read_at(request, read_time)
+            # A scan takes many calls, so one that fails must not end it.
+            call = partial(self._call, "RunQuery", request)
+            batch = (await insist(call, TransientError, tries(TRIES), Backoff())).batch
+            if batch.entity_results:
+                _READS.inc(len(batch.entity_results))
+                yield batch.entity_results
+            elif batch.more_results != _NOT_FINISHED:
+                return
+            if batch.more_results == _NO_MORE:
+                return
+            query.start_cursor = batch.end_cursor
+
+    async def _read_at(self, request: Any, read_time: Instant | None) -> None:
+        if read_time is None:
+            return
+        if wait := self.time.wait(read_time, self._clock.monotonic()):
+            await asyncio.sleep(wait)
+        request.read_options.read_time.FromMicroseconds(read_time)
+
+    async def _call(self, method: str, request: Any, **of_commit: bool) -> Any:
+        with translated(**of_commit):
+            return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
+
+
+def _channel_of_google() -> Any:
+    """A channel with the default credentials. A whole transport would add an interceptor to each call."""
+    with translated():
+        return DatastoreGrpcAsyncIOTransport.create_channel(_GOOGLE, options=_OPTIONS)

@@ -1,0 +1,363 @@
+"""Reads the counters of other applications from Datastore: the published variants. It writes nothing there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+
+from shared.datastore.client import DatastoreClient
+from shared.datastore.keys import (
+    KEY,
+    DatastorePlace,
+    Key,
+    Operator,
+    flaw_of,
+    name_of,
+    query_of,
+    said,
+    shard_of,
+    where,
+    whole,
+)
+from shared.model.errors import SettingsError, TransientError
+from shared.model.imports import MOST_SHARDS, By, Foreign, Source, Variant
+from shared.model.sharding import shard_key
+
+# Reads entities of other applications: values that may not be numbers, and sums over shards.
+
+
+PAGE: Final = 2_000
+"""Entities in a page. They are small, and the emulators scan the whole kind for each page."""
+
+
+class Kind(NamedTuple):
+    """One kind in a namespace."""
+
+    client: DatastoreClient
+    place: DatastorePlace
+    kind: str
+
+    def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
+        return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
+
+    def from_key(self, query: Any, name: str) -> Any:
+        """Limit the query to this key name and those after it. An empty name limits nothing."""
+        return where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name)) if name else query
+
+    def key(self, name: str) -> Key:
+        return self.place.key(self.kind, name)
+
+    async def entities(self, query: Any) -> AsyncIterator[Any]:
+        async for page in self.pages(query):
+            for entity in page:
+                yield entity
+
+    async def pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
+        partition = self.key("any").partition_id
+        async for results in self.client.pages(partition, query, read_time=None):
+            yield [one.entity for one in results]
+
+
+class Sum:
+    """Adds up the shards of one counter."""
+
+    def __init__(self, name: str, count: str) -> None:
+        self.name = name
+        self.shards = 0
+        self._count = count
+        self._total = 0
+        self._flaw = ""
+
+    def add(self, shard: Any) -> None:
+        number, flaw = integer_of(shard, self._count, 0)
+        self.shards += 1
+        self._total += number
+        self._flaw = self._flaw or flaw
+
+    def counter(self) -> Foreign:
+        return Foreign(self.name, 0 if self._flaw else self._total, self._flaw)
+
+
+def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
+    """The value of a property, or the default if it is missing; and why the value is no whole number, if it is none."""
+    if name not in entity.properties:
+        return default, ""
+    number = whole(entity.properties[name])
+    return (default, flaw_of(entity, name)) if number is None else (number, "")
+
+
+# Reads counters whose configs hold the number of shards, and whose shards are found by their keys.
+
+
+MOST_CONFIGS: Final = 500
+MOST_KEYS: Final = 5_000
+"""How many shards are looked up at once, at most."""
+_ANY: Final = 2**63
+
+
+class SourceByConfig:
+    """Goes through the configs, and then through the shards of counters without one: their application makes a config
+    when it finds none.
+    """
+
+    name = ""
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, variant: Variant) -> None:
+        self._client = client
+        self._variant = variant
+        self._configs = Kind(client, place, variant.config)
+        self._shards = Kind(client, place, variant.shard)
+
+    async def counter(self, name: str) -> Foreign | None:
+        found = (await self._client.look_up([self._configs.key(name)])).entities
+        number, flaw = self._number(found[0].entity) if found else (self._variant.shards, "")
+        return Foreign(name, flaw=flaw) if flaw else (await self._sums({name: number}))[0]
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        query = self._configs.from_key(self._configs.query(), prefix)
+        numbers: dict[str, int] = {}
+        async for entity in self._configs.entities(query):
+            _, name = name_of(entity.key)
+            if not name:
+                yield f"{said(entity.key)} is left out: it has a number instead of a name"
+                continue
+            if not name.startswith(prefix):
+                break
+            number, flaw = self._number(entity)
+            if flaw:
+                yield Foreign(name, flaw=flaw)
+                continue
+            if len(numbers) == MOST_CONFIGS or sum(numbers.values()) + number > MOST_KEYS:
+                for one in await self._sums(numbers):
+                    yield one
+                numbers = {}
+            numbers[name] = number
+        for one in await self._sums(numbers):
+            yield one
+        async for other in self._beside(prefix):
+            yield other
+
+    def _number(self, config: Any) -> tuple[int, str]:
+        number, flaw = integer_of(config, self._variant.number, self._variant.shards)
+        if not flaw and not 0 <= number <= MOST_SHARDS:
+            flaw = f"{said(config.key)} says {number} shards, which is not possible"
+        return number, flaw
+
+    async def _sums(self, numbers: Mapping[str, int]) -> Sequence[Foreign]:
+        """The sums over the shards that exist. All shards are looked up at once."""
+        names = {shard_key(name, index): name for name, number in numbers.items() for index in range(number)}
+        sums = {name: Sum(name, self._variant.count) for name in numbers}
+        for one in (await self._client.look_up(map(self._shards.key, names))).entities:
+            sums[names[name_of(one.entity.key)[1]]].add(one.entity)
+        return [held.counter() for held in sums.values()]
+
+    async def _beside(self, prefix: str) -> AsyncIterator[Foreign | str]:
+        """Counters without a config, and shards that no config covers. A counter without a config is read with the
+        default number of shards, as its application would.
+        """
+        beginning = f"shard-{prefix}" if prefix else ""
+        query = self._shards.from_key(self._shards.query(keys_only=True), beginning)
+        alone: set[str] = set()
+        async for page in self._shards.pages(query):
+            shards = [_shard_of(entity.key) for entity in page]
+            named = {shard[0] for shard in shards if shard and shard[0].startswith(prefix)} - alone
+            numbers = await self._numbers(named)
+            new = named - numbers.keys()
+            for one in await self._sums(dict.fromkeys(sorted(new), self._variant.shards)):
+                yield one
+            alone |= new
+            for entity, shard in zip(page, shards, strict=True):
+                if shard is None and not prefix:
+                    yield f"{said(entity.key)} is left out: it is no shard of this variant"
+                elif shard and shard[0].startswith(prefix) and shard[1] >= numbers.get(shard[0], self._variant.shards):
+                    yield f"{said(entity.key)} is left out: its counter has fewer shards"
+            if not name_of(page[-1].key)[1].startswith(beginning):
+                return
+
+    async def _numbers(self, names: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of shards of the counters with a config. A config without a readable number covers all shards."""
+        found = (await self._client.look_up(map(self._configs.key, names))).entities
+        numbers = {name_of(one.entity.key)[1]: self._number(one.entity) for one in found}
+        return {name: _ANY if flaw else number for name, (number, flaw) in numbers.items()}
+
+
+def _shard_of(key: Key) -> tuple[str, int] | None:
+    return shard_of(key) if len(key.path) == 1 else None
+
+
+AT_ONCE: Final = 16
+"""How many kinds are read at once."""
+_KINDS: Final = "__kind__"
+NameIn = Callable[[Any], str | None]
+"""Returns the name of a shard's counter; None if the shard does not name one."""
+QueryFor = Callable[[str], Any]
+
+
+def source_in(
+    client: DatastoreClient,
+    place: DatastorePlace,
+    variant: Variant,
+    *,
+    name: str,
+    kind: str = "",
+    names: Collection[str] = (),
+) -> Source:
+    """`kind`: that of the shards, if it is not the usual one. `names`: the name of the only counter, if it has none
+    there; or the counters to read, if each is a kind of its own.
+    """
+    ways: dict[By, Any] = {
+        By.CONFIG: lambda: SourceByConfig(client, place, variant),
+        By.LABEL: lambda: by_label(Kind(client, place, kind or variant.shard), variant),
+        By.PARENT: lambda: by_parent(Kind(client, place, variant.shard), variant),
+        By.KIND: lambda: SourceKinds(client, place, variant, names),
+        By.ALL: lambda: SourceByWholeKind(Kind(client, place, kind or variant.shard), variant, *names),
+    }
+    source: Source = ways[variant.by]()
+    source.name = name
+    return source
+
+
+class GroupedSource:
+    """Each shard tells its counter. The application adds up all shards that tell the same one."""
+
+    name = ""
+
+    def __init__(self, shards: Kind, count: str, tells: NameIn, of: QueryFor, since: QueryFor) -> None:
+        """`of` finds the shards of a counter; `since` those of a prefix and behind it, in the order of counters."""
+        self._shards = shards
+        self._count = count
+        self._tells = tells
+        self._of = of
+        self._since = since
+
+    async def counter(self, name: str) -> Foreign | None:
+        return await _one(self._shards, self._of(name), Sum(name, self._count))
+
+    def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        return _grouped(self._shards, self._since(prefix), prefix, self._tells, self._count)
+
+
+def by_label(shards: Kind, variant: Variant) -> GroupedSource:
+    """Each shard names its counter in a property."""
+    label = variant.label
+
+    def tells(shard: Any) -> str | None:
+        held = shard.properties[label]
+        return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
+
+    def since(prefix: str) -> Any:
+        query = shards.query(label)
+        return where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix) if prefix else query
+
+    return GroupedSource(
+        shards,
+        variant.count,
+        tells,
+        lambda name: where(shards.query(), label, Operator.EQUAL, string_value=name),
+        since,
+    )
+
+
+def by_parent(shards: Kind, variant: Variant) -> GroupedSource:
+    """Each shard has the key of its counter as its ancestor."""
+
+    def tells(shard: Any) -> str | None:
+        path = shard.key.path
+        return path[0].name or None if len(path) > 1 and path[0].kind == shards.kind else None
+
+    def of(name: str) -> Any:
+        return where(shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=shards.key(name))
+
+    return GroupedSource(shards, variant.count, tells, of, lambda prefix: shards.from_key(shards.query(), prefix))
+
+
+class SourceKinds:
+    """The shards of each counter are a kind of their own. There are few enough kinds to keep all names in memory."""
+
+    name = ""
+
+    def __init__(
+        self, client: DatastoreClient, place: DatastorePlace, variant: Variant, known: Collection[str]
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._variant = variant
+        self._known = known
+
+    async def counter(self, name: str) -> Foreign | None:
+        shards = Kind(self._client, self._place, f"{self._variant.shard}{name}")
+        return await _one(shards, shards.query(), Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        names = self._known or await self._all(prefix)
+        ordered = sorted(name for name in names if name.startswith(prefix))
+        for begin in range(0, len(ordered), AT_ONCE):
+            for one in await asyncio.gather(*map(self.counter, ordered[begin : begin + AT_ONCE])):
+                if one is not None:
+                    yield one
+
+    async def _all(self, prefix: str) -> set[str]:
+        try:
+            names = {name async for name in self._names(_KINDS, self._variant.shard, prefix)}
+        except TransientError as error:
+            if isinstance(error.__cause__, AioRpcError) and error.__cause__.code() is StatusCode.INVALID_ARGUMENT:
+                raise SettingsError("an emulator cannot list kinds: name each counter with --name") from error
+            raise
+        return names | {name async for name in self._names(self._variant.config, "", prefix)}
+
+    async def _names(self, kind: str, beginning: str, prefix: str) -> AsyncIterator[str]:
+        """Names of entities, without their common beginning. A config without shards is a counter that holds 0."""
+        entities = Kind(self._client, self._place, kind)
+        query = entities.from_key(entities.query(keys_only=True), beginning + prefix)
+        async for entity in entities.entities(query):
+            _, name = name_of(entity.key)
+            if not name.startswith(beginning + prefix):
+                return
+            yield name.removeprefix(beginning)
+
+
+class SourceByWholeKind:
+    """All shards of the kind belong to one counter."""
+
+    name = ""
+
+    def __init__(self, shards: Kind, variant: Variant, counter: str) -> None:
+        self._shards = shards
+        self._variant = variant
+        self._counter = counter
+
+    async def counter(self, name: str) -> Foreign | None:
+        return await _one(self._shards, self._shards.query(), Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        if self._counter.startswith(prefix) and (one := await self.counter(self._counter)) is not None:
+            yield one
+
+
+async def _one(shards: Kind, query: Any, held: Sum) -> Foreign | None:
+    async for shard in shards.entities(query):
+        held.add(shard)
+    return held.counter() if held.shards else None
+
+
+async def _grouped(
+    shards: Kind, query: Any, prefix: str, name_in: NameIn, count: str
+) -> AsyncGenerator[Foreign | str, None]:
+    """The sums of counters, from a query that lists the shards of a counter, and counters of a prefix, in a row."""
+    held: Sum | None = None
+    async for shard in shards.entities(query):
+        name = name_in(shard)
+        if name is None:
+            yield f"{said(shard.key)} is left out: it does not name its counter"
+            continue
+        if held is not None and name != held.name:
+            yield held.counter()
+            held = None
+        if not name.startswith(prefix):
+            return
+        held = held or Sum(name, count)
+        held.add(shard)
+    if held is not None:
+        yield held.counter()

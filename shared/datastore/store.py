@@ -1,0 +1,204 @@
+"""Keeps counters in Datastore (Firestore in Datastore mode), in Google's published model, and receipts beside them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from shared.datastore import server
+from shared.datastore.audit_data import PAGE, DatastoreAuditData
+from shared.datastore.buckets import FollowedRules, close
+from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient
+from shared.datastore.commit import TransformWriter, find
+from shared.datastore.keys import (
+    DEAD,
+    DELETED,
+    ENVELOPE,
+    KEY,
+    NUM_SHARDS,
+    DatastorePlace,
+    Operator,
+    expired,
+    integer,
+    name_of,
+    query_of,
+    receipt_of,
+    where,
+)
+from shared.datastore.server import DatastoreServer, probe
+from shared.datastore.shards import compact, remove
+from shared.datastore.snapshot import LastShardNumbers
+from shared.model.buckets import AHEAD, Instant, StoreMillis, WallMillis, moved
+from shared.model.errors import LateError
+from shared.model.receipts import Promise
+from shared.model.words import Commit, Receipt, Receipts
+from shared.ports.store import Snapshot
+from shared.runtime.clock import Clock
+
+MOST_DEAD: Final = 100
+"""Dead receipts in one answer: each may be almost 1 MiB."""
+
+
+class DatastoreStore:
+    """Implements `Store`. Its time is the server's, in microseconds since 1970.
+
+    A snapshot contains every commit that this process has applied. It may lack what another process applied less than a
+    round trip ago, which floors tell.
+    """
+
+    parallel = True
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+        self._client = client
+        self._place = place
+        self._clock = clock
+        self._numbers = LastShardNumbers()
+        self._followed = FollowedRules(client, place)
+        self._opening = asyncio.Lock()
+        self._probed = False
+        self._server = DatastoreServer(client, place, clock)
+        self._writer = TransformWriter(client, place, clock)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def server(self) -> DatastoreServer:
+        """The server. `SettingsError` if it would lose counts: the first use finds that out, so a process can start
+        while the server is away.
+        """
+        if not self._probed:
+            async with self._opening:
+                if not self._probed:
+                    await probe(self._client, self._place, self._clock)
+                    self._probed = True
+        return self._server
+
+    async def now(self) -> StoreMillis:
+        return await (await self.server()).now()
+
+    async def promises(self) -> Sequence[Promise]:
+        return await server.promises_of(self._client, self._place)
+
+    async def promise(self, one: Promise) -> None:
+        await server.keep(self._client, self._place, one)
+
+    async def apply(self, commit: Commit) -> Instant:
+        server = await self.server()
+        if (by_time := commit.by_time) is not None:
+            now = await server.now()
+            await self._followed.promise(by_time.rules, now)
+            latest = now + AHEAD - 1  # the promise holds for longer
+            commit = replace(commit, by_time=by_time._replace(adds=tuple(moved(by_time.adds, 0, latest))))
+        if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
+            raise LateError(now)
+        return await self._writer.apply(commit)
+
+    async def close_periods(self, until: WallMillis) -> None:
+        await close(self._client, self._place, until)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        yield await (await self.server()).snapshot(self._numbers)
+
+    @asynccontextmanager
+    async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
+        server = await self.server()
+        yield DatastoreAuditData(self._client, self._place, await server.ask_time())
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
+        time = await (await self.server()).ask_time()
+        found = await self._client.look_up(map(self._place.receipt, keys), read_time=time)
+        receipts = [receipt_of(one.entity) for one in found.entities]
+        return Receipts(time, {receipt.key: receipt for receipt in receipts})
+
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        query = query_of(self._place.kinds.receipt, limit, order=ENVELOPE, keys_only=True)
+        where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)
+        where(query, ENVELOPE, Operator.LESS_THAN_OR_EQUAL, string_value=last)
+        time = await (await self.server()).ask_time()
+        results = await self._client.query(self._place.partition, query, read_time=time)
+        return time, [name_of(one.entity.key)[1] for one in results]
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        kind = self._place.kinds.receipt
+        query = where(query_of(kind, min(limit, MOST_DEAD), order=KEY), DEAD, Operator.EQUAL, boolean_value=True)
+        if after:
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
+        return [receipt_of(one.entity) for one in await self._query(query)]
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
+        numbers = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found.entities}
+        for counter, number in numbers.items():
+            self._numbers.note(counter, number)
+        return numbers
+
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        return await find(self._client, self._place, source, counters)
+
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
+        await self.server()
+        number = await self._writer.raise_shards(counter, num_shards, make=make)
+        self._numbers.note(counter, number)
+        return number
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        await self.server()
+        number = await compact(self._client, self._place, counter, num_shards, receipt)
+        self._numbers.note(counter, number)
+        return number
+
+    async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        """Uses the index of the number of shards, because most counters have one."""
+        query = query_of(self._place.kinds.config, PAGE, order=NUM_SHARDS, keys_only=True)
+        where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=shards)
+        async for page in self._client.pages(self._place.partition, query, read_time=None):
+            yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        return await (await self.server()).ages(shards)
+
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        kind = self._place.kinds.guard
+        query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
+        if after:
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
+        return [name_of(one.entity.key)[1] for one in await self._query(query)]
+
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
+        found = await self._client.look_up(self._place.guard(counter) for counter in dict.fromkeys(counters))
+        marked = [one.entity for one in found.entities if one.entity.properties[DELETED].boolean_value]
+        return {name_of(entity.key)[1] for entity in marked}
+
+    async def remove(self, counter: str) -> bool:
+        return await remove(self._client, self._place, counter)
+
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        if until is not None and (until <= after or until < prefix):
+            return []
+        query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
+        return await (await self.server()).names(query, prefix, after, until)
+
+    async def count(self, prefix: str, most: int) -> int:
+        if most < 1:
+            return 0  # the server counts up to 1 at least
+        query = query_of(self._place.kinds.config, most, keys_only=True)
+        return await (await self.server()).count(query, prefix, most)
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Counters whose guards are marked. A mark is never removed."""
+        query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
+        where(query, DEAD, Operator.EQUAL, boolean_value=True)
+        return await (await self.server()).names(query, prefix, after, None)
+
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        kinds, most = self._place.kinds, min(limit, DELETES_AT_ONCE)
+        seen = await self._query(expired(kinds.receipt, now, most))
+        if len(seen) < most:
+            seen += await self._query(expired(kinds.buckets, now, most - len(seen)))
+        return await self._client.delete_seen(seen)
+
+    async def _query(self, query: Any) -> list[Any]:
+        return await self._client.query(self._place.partition, query)

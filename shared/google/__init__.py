@@ -1,1 +1,0 @@
-"""Adapters for Google Cloud: Datastore and Pub/Sub, and their emulators."""

@@ -1,1 +1,0 @@
-"""Reads the counters of other applications from Datastore, to import them."""
