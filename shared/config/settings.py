@@ -1,4 +1,7 @@
-"""The settings: one frozen object, read once from the environment; each field knows its variable and its help."""
+"""The settings: one frozen object, read once from the environment; each field knows its variable and its help.
+
+The rules in `COUNTERSINK_WINDOWS` are read here, too (`rules_of`).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

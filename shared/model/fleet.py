@@ -69,7 +69,7 @@ class FlusherRecord(NamedTuple):
     since: int = 0
     """The fleet's version in which it joined."""
     clear: StoreMillis = NEVER
-    """In its last `gone_members.WATCHES` it pulled without a gap, and held nothing that was published before this."""
+    """In its last `WATCHES` it pulled without a gap, and held nothing that was published before this."""
     begun: StoreMillis = NEVER
     """When it began to pull."""
     until: StoreMillis = NEVER

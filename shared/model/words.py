@@ -152,11 +152,11 @@ class Receipt(NamedTuple):
     """Later than its id can come back. `NEVER` if it never expires."""
     state: str = APPLIED
     note: bytes = b""
-    """See `notes`. For stores it is a few bytes, or some tens of thousands."""
+    """See `receipt_notes`. For stores it is a few bytes, or some tens of thousands."""
     counters: tuple[str, ...] = ()
     """The counters of a dead receipt with a body. Stores find it by each of them."""
     body: bytes = b""
-    """The content of a dead receipt, see `bodies`. Without a body only the dead letter has the content."""
+    """The content of a dead receipt, see `dead_receipt_bodies`. Without a body only the dead letter has the content."""
     envelope: str = ""
     """The id of an applied envelope, where an ingest may look for it by `AppliedEnvelopes`."""
 

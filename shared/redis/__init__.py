@@ -2,14 +2,11 @@
 
 Where to look:
 
-- Entries are written, and asked for, in `member.py`: it joins the overlay, leaves it, and confirms what is answered.
-- They are read and settled in `overlay.py`, the adapter itself. `views.py` caches what was read.
-- What an entry looks like is in `entries.py`. What runs in Redis is in `entry_scripts.py` and `member_scripts.py`.
-  How long floors and unconfirmed entries live is at the top of `entry_scripts.py`.
-- `copy.py` holds what this process entered, for the times without Redis.
-- `naming.py` decides when the fleet changes to another server.
-- `gone_members.py` fences or strikes members that seem to be gone.
-- `ages.py` knows which entries are too old, by the promises of flushers.
-- `server.py` knows whether Redis is up, and `links.py` has the connections.
-- `flaws.py` and `setup.py` find out whether a Redis is fit for this.
+- `member.py` joins the overlay, leaves it, and confirms what is answered. It decides when the fleet changes to another
+  server, and how long a silent member is left alone.
+- `overlay.py` is the adapter itself: it reads and settles entries, and knows which are too old. Its loop makes a member
+  step, look at the fleet, and look for members that are gone. `views.py` caches what was read.
+- `own_entries.py` says what an entry looks like, and holds what this process entered, for the times without Redis.
+- `scripts.py` has what runs inside Redis, and at its top how long floors and unconfirmed entries live.
+- `server.py` knows whether Redis is up, and finds out whether it is fit. `links.py` has the connections.
 """

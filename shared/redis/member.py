@@ -1,5 +1,5 @@
 """Keeps a publisher's promise to the fleet, decides when it names another overlay, and removes members that are
-gone.
+gone: how long they must be silent. `overlay.py` says how often it looks.
 """
 
 import asyncio

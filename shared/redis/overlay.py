@@ -1,4 +1,7 @@
-"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not."""
+"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not.
+
+Its loop says how often a member steps, looks at the fleet, and looks for others that are gone (`EVERY`, `LOOK_EVERY`).
+"""
 
 import asyncio
 import contextlib
