@@ -196,8 +196,8 @@ class AsyncClient:
 
 
 async def _apart(call: Callable[[], T], ended: Callable[[], object] = bool) -> T:
-    """Call it in a thread of its own, for which neither the end of the program waits nor who is cancelled. `ended` is
-    called in the loop afterwards.
+    """Call it in a thread of its own. Neither the end of the program nor a cancelled caller waits for that thread.
+    `ended` is called in the loop afterwards.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -232,7 +232,7 @@ class Client:
         return self._while_kept(watch(self._transport, calls.path_of_watch(names, prefix), self._patience))
 
     def _while_kept(self, signs: Iterator[T]) -> Iterator[T]:
-        """The signs. Whoever has them keeps the client, which would end otherwise."""
+        """The signs. A program that follows them keeps the client from being collected, which would end it."""
         yield from signs
 
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:

@@ -399,7 +399,7 @@ class Sender:
         return True
 
     def _take(self, flushes: Iterable[Moment]) -> None:
-        """Put what was summed into batches, as far as there is room for more."""
+        """Put the sums into batches, as many as there is room for."""
         room = self._tally.most - sum(map(len, self._outgoing))
         sums, items = self._tally.take(room)
         rest: dict[str, Sum] = {}

@@ -190,7 +190,7 @@ class Transport:
         """Begin without connections. After a fork the child has to: it would share those of its parent.
 
         A thread of the parent may have held a lock of a busy one, as that of its buffer. So the child touches no more
-        of it than its descriptor: from now on that leads nowhere, whoever reads from it or closes it.
+        of it than its descriptor: from now on it leads nowhere, so reading from it or closing it does no harm.
         """
         for connection in getattr(self, "_idle", ()):
             connection.close()

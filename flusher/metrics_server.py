@@ -8,6 +8,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from shared.config.settings import Settings
+from shared.http.answers import SECURE
 from shared.http.server import HttpServer
 from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.runtime.metrics import REGISTRY
@@ -30,7 +31,7 @@ async def serve_status(
 
     async def answer(request: web.BaseRequest) -> web.Response:
         response = refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
-        response.headers["Server"] = "Countersink"  # instead of versions of aiohttp and Python
+        response.headers["Server"] = SECURE["Server"]
         return response
 
     most = room_for(min(ADMINS, settings.max_connections), ADMINS + SPARE)

@@ -15,6 +15,7 @@ from ingest.access.callers import Caller, Credentials, check_name, client_of, cr
 from ingest.access.keys import LOOK, PUBLISHABLE_KEY, Key, KeyRing
 from ingest.access.origins import COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.scopes import TO_COUNT
+from ingest.api.routes import SCRIPT
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from shared.config.lists import Network
@@ -122,7 +123,7 @@ class Door:
     def _check_page(self, method: str, path: str, said: Credentials) -> None:
         """Raise a 403 if there are no keys and a page of another site caused this request."""
         if method in _READS and (
-            (path == rules.SCRIPT and self._origins)  # a browser does not say which page loads the script
+            (path == SCRIPT and self._origins)  # a browser does not say which page loads the script
             or self._pictures.show(path)
             or (said.navigates and rules.needs(method, path) is not TO_COUNT)
         ):

@@ -9,7 +9,6 @@ from ingest.access.origins import COUNTERS
 from ingest.access.scopes import ANY, OPEN, TO_COUNT
 from ingest.api.routes import ROUTES, Route, split
 
-SCRIPT: Final = "/countersink.js"
 WITHOUT_KEY: Final = frozenset(route.path for route in ROUTES if route.need == OPEN)
 """These paths need no key."""
 STREAMS: Final = frozenset(route.label for route in ROUTES if route.streams)

@@ -113,6 +113,7 @@ _KEPT: Final = f"The badge. It may be kept for {MAX_AGE} seconds."
 _BADGE: Final = {200: Gives(TEXT, _KEPT, "image/svg+xml", _TAG), **_SAME}
 _BADGE_DATA: Final = {200: Gives(BadgeData, _KEPT, headers=_TAG), **_SAME}
 _PIXEL: Final = {200: Gives({}, "It is durable, and will be counted exactly once.", "image/gif")}
+SCRIPT: Final = "/countersink.js"
 _SCRIPT: Final = {200: Gives(TEXT, "JavaScript. It may be kept for an hour.", "text/javascript", _TAG), **_SAME}
 _PAGE: Final = {200: Gives(TEXT, "The page.", "text/html"), 304: Gives({}, "The page has not changed.", "")}
 _STREAM: Final = {
@@ -165,7 +166,7 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
         Route("POST", "/v1/increments", TO_COUNT, IncrementRoutes.increment_many, WRITES, _BATCH, _MANY),
         Route("POST", "/v1/events", TO_COUNT, EventRoutes.count_events, WRITES, _BATCH, _EVENTS),
         Route("GET", "/v1/counters/{name}/pixel.gif", TO_COUNT, PictureRoutes.get_pixel, (*READS, 404, 429), _PIXEL),
-        Route("GET", "/countersink.js", OPEN, pages.get_script, (422,), _SCRIPT),
+        Route("GET", SCRIPT, OPEN, pages.get_script, (422,), _SCRIPT),
     ],
     ("read", PUBLIC): [
         Route("GET", "/v1/counters/{name}", TO_READ, ReadRoutes.get_counter, READS),

@@ -56,7 +56,7 @@ def in_memory(topic: str, spool: str) -> str:
 
 
 class Membership:
-    """One run of one publisher. It answers nothing before its record is in the store (rules 4, 6 and 13)."""
+    """One run of one publisher. It answers nothing before its record is in the store (ADR 18, rules 4, 6 and 13)."""
 
     def __init__(
         self,

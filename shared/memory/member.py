@@ -22,7 +22,7 @@ SOON: Final = 1.0
 
 
 class MemberOverlay(ProcessOverlay):
-    """Its member always owes (rule 4), so all processes on one spool file or one topic share a record."""
+    """Its member always owes (ADR 18, rule 4), so all processes on one spool file or one topic share a record."""
 
     def __init__(self, clock: Clock, looks: FleetView, membership: Membership) -> None:
         super().__init__(clock)

@@ -17,7 +17,7 @@ LOOK_MARGIN: Final = 0.25
 LOOK_EVERY: Final = 10.0
 """The longest time (s) between two looks at the fleet by an idle member."""
 SILENCE: Final = 3_600.0
-"""Seconds after its last look at which a member stops answering (P in the model)."""
+"""Seconds after its last look at which a member stops answering (ADR 18, rule 13)."""
 _OLDER: Final = "older"
 """The name of the record that stands for all processes before there was a fleet."""
 
@@ -63,7 +63,7 @@ class PublisherRecord(NamedTuple):
 
 
 class FlusherRecord(NamedTuple):
-    """What a flusher has seen: the evidence that the messages of gone members are applied (rule 16)."""
+    """What a flusher has seen: the evidence that the messages of gone members are applied (ADR 18, rule 16)."""
 
     topic: str = ""
     since: int = 0
@@ -183,7 +183,8 @@ def read(data: bytes) -> Fleet:
     return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers, left)
 
 
-# Decides when the messages of members that are gone have all been applied, from what flushers saw (rule 16). Pure.
+# Decides when the messages of members that are gone have all been applied, from what flushers saw (ADR 18, rule 16).
+# Pure.
 
 
 HOLDS: Final = 600.0

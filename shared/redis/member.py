@@ -23,7 +23,8 @@ from shared.redis.scripts import FENCE
 from shared.redis.server import UNSAID, Server, flaw_of_policy
 from shared.runtime.clock import Clock
 
-# Decides when a process names another overlay. Naming is always safe; the rules only avoid disputes (rule 9). Pure.
+# Decides when a process names another overlay. Naming is always safe; the rules only avoid disputes (ADR 18, rule 9).
+# Pure.
 
 
 FIRST: Final = 5.0
@@ -166,7 +167,7 @@ class Member:
         raise AwayError(flaw)
 
     async def _entered_rows(self, rows: Rows) -> bool:
-        """Enter the rows of the spool file into the copy, as late, before this process joins (rule 14).
+        """Enter the rows of the spool file into the copy, as late, before this process joins (ADR 18, rule 14).
 
         Returns whether all rows are entered or have been forwarded. Rows that can't be read, or that the copy has no
         room for, keep this process from joining until then.
@@ -380,7 +381,9 @@ class GoneMembers:
         return now - self._since[name][1]
 
     async def _fence(self, fleet: Fleet, name: str, record: PublisherRecord) -> None:
-        """Fence it. Without an entry in the overlay, all that it answered is applied: its record goes (rule 11)."""
+        """Fence it. Without an entry in the overlay, all that it answered is applied: its record goes.
+        See ADR 18, rule 11.
+        """
         reply: Any = await self._server.ask(FENCE, fleet.overlay, name)
         if reply[0] != b"ok" or reply[1]:
             return

@@ -87,7 +87,7 @@ class KnownPromises:
 EVERY: Final = 1.0
 """Seconds between two steps of a member."""
 LOOK_EVERY: Final = 5.0
-"""Seconds between two looks of a member at the fleet, if no reading asks for one (rule 15)."""
+"""Seconds between two looks of a member at the fleet, if no reading asks for one (ADR 18, rule 15)."""
 NOBODY: Final = "-"
 """The owner of marks."""
 MOST_WITHDRAWN: Final = 10_000
@@ -190,7 +190,9 @@ class RedisOverlay:
         return {name: both(shown[name], here[name]) if name in shown else here[name] for name in names}
 
     async def _shown(self, names: Sequence[str]) -> Mapping[str, View]:
-        """Views from Redis, with a look at the fleet that began after the question, or is fresh enough (rule 2)."""
+        """Views from Redis, with a look at the fleet that began after the question, or is fresh enough.
+        See ADR 18, rule 2.
+        """
         overlay, look = self._named(), self._looks.fresh()
         if look is None:
             look, views = await asyncio.gather(self._looks.get(), self._told(names, overlay))
