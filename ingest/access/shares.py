@@ -5,27 +5,26 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from shared.http.tenants import Account
 from shared.model.errors import OverloadedError, ShareError
 
 
-class Places:
+class Places(Account):
     """A tenant may have as many as are still free: half of them if it is alone."""
 
     def __init__(self, most: int, are: str, instead: str) -> None:
         """`are` says what takes the places, as in "6 ARE"; `instead` says what a client can do if none is left."""
+        super().__init__()
         self._most = most
         self._are = are
         self._instead = instead
-        self._tenants: dict[str, int] = {}
-        self.held = 0
-        """Places that are taken."""
 
     @contextmanager
     def take(self, tenant: str, number: int = 1) -> Iterator[None]:
         """Have places for the tenant. Raises `ShareError` if that is more than its share, `OverloadedError` if there
         are not so many left.
         """
-        held, free = self._tenants.get(tenant, 0), self._most - self.held
+        held, free = self.held_by(tenant), self._most - self.held
         if number > free:
             raise OverloadedError(f"{self.held} {self._are}: try again later, or {self._instead}")
         if held and held + number > free:
@@ -33,15 +32,11 @@ class Places:
                 f"{held} {self._are} for this client ({tenant}), which is its share of the {self._most} that may:"
                 f" end some of them, or {self._instead}"
             )
-        self.held += number
-        self._tenants[tenant] = held + number
+        self.add(tenant, number)
         try:
             yield
         finally:
-            self.held -= number
-            self._tenants[tenant] -= number
-            if not self._tenants[tenant]:
-                del self._tenants[tenant]
+            self.add(tenant, -number)
 
 
 # Turns for which tenants queue: each has a queue of its own, and the queues take turns.

@@ -16,6 +16,7 @@ from ingest.access.callers import CALLER
 from ingest.access.shares import FairLock
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
+from shared.http.tenants import Account
 from shared.model.errors import OverloadedError, ShareError
 
 # Decompresses bodies. It stops when a body grows too large, or too many times as large as it was.
@@ -146,7 +147,7 @@ _SMALL: Final = 512
 """A body is small if it takes at most 1/512 of the room: 128 KiB with the default COUNTERSINK_MAX_BODY_BYTES."""
 
 
-class Bodies:
+class Bodies(Account):
     """Shares the room for bodies among tenants. A tenant may hold one body, or as many bytes as then are still free.
 
     Large bodies are parsed one at a time. Slow uploads of large bodies cannot keep small bodies out. Compressed bodies
@@ -154,13 +155,12 @@ class Bodies:
     """
 
     def __init__(self, limit: int, timeout: float) -> None:
+        super().__init__()
         self._limit = limit
         self._timeout = timeout
         self._room = MOST_BODIES * limit
         self._lock = FairLock()
-        self._tenants: dict[str, int] = {}
         self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
-        self.held = 0
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         """What `parse` returns for the body of a request about one counter or one job."""
@@ -231,7 +231,7 @@ class Bodies:
             request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
         finally:
             if share.bytes:
-                self._take(share.tenant, -share.bytes)
+                self.add(share.tenant, -share.bytes)
 
     async def _arrived(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
         content = request.content
@@ -270,7 +270,7 @@ class Bodies:
     def admit(self, tenant: str, more: int, size: int) -> None:
         """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""
         free = self._room - self.held - more
-        held = self._tenants.get(tenant, 0)
+        held = self.held_by(tenant)
         kept = self._room // _KEPT if size > self._room // _SMALL else 0
         if free < kept:
             raise OverloadedError("too many large bodies are arriving at once")
@@ -279,15 +279,7 @@ class Bodies:
                 f"this client ({tenant}) is sending {held} bytes in other requests; {more} more would exceed its share"
                 f" of {self._room}: send fewer large bodies at once"
             )
-        self._take(tenant, more)
-
-    def _take(self, tenant: str, more: int) -> None:
-        self.held += more
-        held = self._tenants.get(tenant, 0) + more
-        if held:
-            self._tenants[tenant] = held
-        else:
-            del self._tenants[tenant]
+        self.add(tenant, more)
 
 
 class _Share:

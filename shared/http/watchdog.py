@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from shared.http import answers
 from shared.http.front import KNOWN, REPEATED, Front, Plain
 from shared.http.heads import Heads
+from shared.http.tenants import Account
 from shared.runtime import metrics
 
 LOOK: Final = 1.0
@@ -160,15 +161,14 @@ class Holding(Protocol):
         """Close the connection at once, and forget what is held for it."""
 
 
-class HeldBytes:
+class HeldBytes(Account):
     """If more is held for a tenant than its share, drops those of its connections that have been slowest."""
 
     def __init__(self, most: int = MOST_HELD) -> None:
+        super().__init__()
         self._most = most
         self._fronts: dict[Holding, tuple[str, int]] = {}
         """The connections for which something is held, those for which nothing was added for longest first."""
-        self._tenants: dict[str, int] = {}
-        self.held = 0
 
     def hold(self, front: Holding, tenant: str, size: int) -> None:
         """So many bytes are held for this connection now."""
@@ -176,8 +176,8 @@ class HeldBytes:
         if not size:
             return
         self._fronts[front] = tenant, size
-        self._add(tenant, size)
-        while self._tenants.get(tenant, 0) > self._most - self.held:
+        self.add(tenant, size)
+        while self.held_by(tenant) > self._most - self.held:
             slowest = next(one for one, (its, _) in self._fronts.items() if its == tenant)
             metrics.CLOSED.labels("memory").inc()
             self.leave(slowest)
@@ -187,13 +187,7 @@ class HeldBytes:
         """Nothing is held for it any more."""
         if front in self._fronts:
             tenant, size = self._fronts.pop(front)
-            self._add(tenant, -size)
-
-    def _add(self, tenant: str, size: int) -> None:
-        self.held += size
-        self._tenants[tenant] = self._tenants.get(tenant, 0) + size
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
+            self.add(tenant, -size)
 
 
 def room_for(wanted: int, others: int = 0) -> int:
