@@ -14,8 +14,8 @@ The rules, all of them by public API of asyncio and aiohttp:
 1. A connection has one request at a time. What comes behind it is held; if that is much, no more is read.
 2. aiohttp gets the bytes of one request and no others. What it would read in another way than the front, the front
    refuses (see `heads`).
-3. `resume_reading` is called only before aiohttp gets a request, or after its answer: it may have paused, and would not
-   do it again. aiohttp resumes as it likes, so reading is paused anew each time that much is held.
+3. Only the front pauses and resumes reading: aiohttp gets a transport of its own (`LentTransport`), and what it asks of
+   that is one of two reasons for a pause. The other one is that much is held.
 4. A refusal is written, then the client has `LINGER` seconds to read it: closing at once would reset the connection.
 5. A client that has closed its sending side may still read, and gets the answer to what has come whole.
 """
@@ -71,7 +71,7 @@ class Front(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_begun", "_checked", "_chunks", "_deaf", "_ended", "_held", "_inner", "_kept", "_known", "_leaves"),
+        *("_begun", "_checked", "_chunks", "_deaf", "_ended", "_full", "_held", "_inner", "_kept", "_known", "_leaves"),
         *("_owed", "_paused", "_probed", "_request", "_returned", "_since", "_spoilt", "_state", "_stuck", "_unread"),
         *("_watchdog", "is_crowded", "is_stream", "peer", "tenant", "transport"),
     )
@@ -102,7 +102,9 @@ class Front(asyncio.Protocol):
         self._held = bytearray()
         self._owed = self._kept = self._checked = 0
         self._state = FREE
-        self._returned = self._paused = self._probed = self._spoilt = False
+        self._returned = self._probed = self._spoilt = False
+        self._paused = False
+        self._full = False  # aiohttp wants no more of a body for now
         self._stuck = False  # the client does not read its answers
         self._ended = False  # it sends nothing more
         self._deaf = False  # what it sends is dropped
@@ -155,26 +157,31 @@ class Front(asyncio.Protocol):
             del self._held[:used]
             if self._owed:
                 self._pay()
-        if not self._is_free():
-            if len(self._held) > MOST_HELD and not self.transport.is_closing():
-                self._paused = True
-                self.transport.pause_reading()
-        elif self._ended or self._watchdog.draining:
-            self.transport.close()
-        else:
-            if self._held and not self._begun:
+        if self._is_free():
+            if self._ended or self._watchdog.draining:
+                self.transport.close()
+            elif self._held and not self._begun:
                 self._begun = self._watchdog.time()
-            self._resume()
+        self._pace()
         self._note_held()
 
     def _is_free(self) -> bool:
         return not (self._state or self._stuck or self._deaf)
 
-    def _resume(self) -> None:
-        if self._paused:
-            self._paused = False
-            if not self.transport.is_closing():
+    def _pace(self) -> None:
+        """Read, or read no more for now."""
+        pauses = self._full or (len(self._held) > MOST_HELD and not self._is_free())
+        if pauses is not self._paused and not self.transport.is_closing():
+            self._paused = pauses
+            if pauses:
+                self.transport.pause_reading()
+            else:
                 self.transport.resume_reading()
+
+    def fill(self, *, full: bool) -> None:
+        """Whether aiohttp has as much of a body as it wants for now."""
+        self._full = full and not self._deaf
+        self._pace()
 
     def _note_held(self) -> None:
         kept = 0 if self._is_free() else len(self._held)
@@ -244,11 +251,10 @@ class Front(asyncio.Protocol):
         """Pass aiohttp a head. `_pay` passes it the body."""
         if self._inner is None:
             self._inner = self._watchdog.aiohttp()
-            self._inner.connection_made(self.transport)
+            self._inner.connection_made(cast("asyncio.Transport", LentTransport(self)))
         self._state, self._returned, self._owed, self._request = LENT, False, owed, None
         self._chunks = Chunks() if owed == CHUNKED else None
         self._since, self._begun = self._watchdog.time(), 0.0
-        self._resume()
         self._inner.data_received(lent(head, is_last=is_last))
 
     def _pay(self) -> None:
@@ -318,7 +324,7 @@ class Front(asyncio.Protocol):
         """Close it when the client has had time to read what is written."""
         self._deaf, self._state = True, FREE
         self._since = self._watchdog.time()
-        self._resume()
+        self.fill(full=False)
         if self.transport.is_closing() or self._ended or not self.transport.can_write_eof():
             self.transport.close()
         else:
@@ -419,6 +425,28 @@ class Front(asyncio.Protocol):
         self._leaves = leaves
         if self._ended or self.transport.is_closing():
             leaves()
+
+
+class LentTransport:
+    """What aiohttp takes for its transport: that of the connection, but for reading, which is the front's to pace."""
+
+    __slots__ = ("_front", "_transport", "is_closing", "write", "writelines")
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._transport = front.transport
+        self.is_closing = front.transport.is_closing
+        self.write = front.transport.write
+        self.writelines = front.transport.writelines
+
+    def pause_reading(self) -> None:
+        self._front.fill(full=True)
+
+    def resume_reading(self) -> None:
+        self._front.fill(full=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def nobody() -> None:
