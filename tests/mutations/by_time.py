@@ -8,7 +8,7 @@ from tests.mutations.mutation import mutation, returning
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
-AUDIT = "tests/unit/commands/test_audit_buckets.py"
+AUDIT = "tests/unit/cli/test_audit_buckets.py"
 AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
 EXPORTS = "tests/http/test_export_series.py"
 DATASTORE = "tests/emulators/test_datastore_by_time.py"

@@ -79,7 +79,7 @@ mutation(
 @mutation(
     "a name that is counted by the store keeps its room of a new one",
     "ingest.accept.new_names.NewNames._release",
-    "tests/unit/publishing/test_new_names.py",
+    "tests/unit/accept/test_new_names.py",
 )
 def _(_: Any) -> Any:
     return lambda self, name: None

@@ -71,7 +71,7 @@ def _(written: Any) -> Any:
 @mutation(
     "a receipt that does not say who counted is taken for that of another",
     "ingest.accept.batch._is_second",
-    "tests/unit/publishing/test_uses.py",
+    "tests/unit/accept/test_uses.py",
     _DUPLICATES,
 )
 def _(_: Any) -> Any:
@@ -81,7 +81,7 @@ def _(_: Any) -> Any:
 @mutation(
     "a request is told of the uses of others in its envelope",
     "ingest.accept.batch._second_in",
-    "tests/unit/publishing/test_uses.py",
+    "tests/unit/accept/test_uses.py",
     _DUPLICATES,
 )
 def _(second_in: Any) -> Any:

@@ -24,8 +24,8 @@ from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.network import RemoteStore
-from tests.unit.commands.sources import FakeSource
 from tests.world.memory.store import MemoryStore
+from tests.world.sources import FakeSource
 
 SECONDS = 20.0
 NAMES = [f"counter-{number}" for number in range(8)]

@@ -1,1 +1,1 @@
-"""Tests of `shared.datastore.__init__`."""
+"""Tests of `shared.datastore`."""

@@ -1,1 +1,1 @@
-"""Tests of `ingest.http`."""
+"""Tests of `shared.http`."""

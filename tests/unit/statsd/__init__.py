@@ -1,1 +1,1 @@
-"""Tests of ingest/statsd."""
+"""Tests of `ingest.statsd`."""

@@ -15,9 +15,9 @@ from shared.model.receipts import DAY
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.retry import Backoff
 from tests.contracts.store import commit, total
-from tests.unit.commands.sources import FakeSource
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
+from tests.world.sources import FakeSource
 
 LIVE = Millis(16 * DAY)
 INT64 = 2**63 - 1

@@ -12,7 +12,7 @@ from countersink_server.cli.traffic_plan import LEAST, Operations, Prices, Traff
 from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ, ShardBook
 from tests.meta.checkout import ROOT
-from tests.unit.planning.random_traffic import simulated
+from tests.unit.cli.random_traffic import simulated
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
 

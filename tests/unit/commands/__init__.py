@@ -1,1 +1,0 @@
-"""Tests of `countersink_server.cli.__init__`."""

@@ -1,1 +1,0 @@
-"""Plans of traffic: against the benchmarks, and against a simulation."""

@@ -1,1 +1,0 @@
-"""Tests of `ingest.accept.__init__`."""
