@@ -13,7 +13,7 @@ from bench.figures import Figure, Row
 from bench.plan import Plan
 from tests.unit.model.key_space.spaces import SPACES
 from tests.unit.model.key_space.virtual import VirtualStore
-from tests.unit.model.key_space.walk import Walk
+from tests.unit.model.key_space.walk import walk
 
 PAGE: Final = 1_000
 MOST: Final = 3.0
@@ -27,11 +27,11 @@ def _row(plan: Plan, name: str) -> Row:
     row = Row(f"space-{name}", f"a walk over {keys.size:,} names, {name}", "reads", target=MOST)
     visited = 0
 
-    async def visit(page: Sequence[str]) -> None:
+    def visit(page: Sequence[str]) -> None:
         nonlocal visited
         visited += len(page)
 
-    report = asyncio.run(Walk(VirtualStore(keys), page=PAGE).run(visit, at_once=16))
+    report = asyncio.run(walk(VirtualStore(keys), visit, page=PAGE))
     if not visited == report.names == keys.size:
         raise RuntimeError(f"{visited} of {keys.size} names were visited")
     ideal = ceil(keys.size / PAGE)

@@ -10,7 +10,7 @@ import pytest
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit, total
-from tests.unit.model.key_space.walk import Walk
+from tests.unit.model.key_space.walk import walk
 
 
 class SnapshotContract:
@@ -199,9 +199,9 @@ class SnapshotContract:
         for prefix in ("", "page:"):
             visited: list[str] = []
 
-            async def visit(page: Sequence[str]) -> None:
+            def visit(page: Sequence[str]) -> None:
                 assert 1 <= len(page) <= 4
-                visited.extend(page)  # noqa: B023 (awaited before the next one is made)
+                visited.extend(page)  # noqa: B023 (called before the next one is made)
 
-            await Walk(store, prefix, page=4).run(visit, at_once=3)
-            assert sorted(visited) == sorted(name for name in names if name.startswith(prefix))
+            await walk(store, visit, prefix, page=4)
+            assert visited == sorted(name for name in names if name.startswith(prefix))

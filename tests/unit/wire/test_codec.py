@@ -14,7 +14,7 @@ from shared.model.buckets import BrokerMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
-from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode
+from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode, own_data
 from tests.unit.strategies import envelopes
 
 
@@ -23,6 +23,10 @@ def read(data: Any = b"", message_id: str = "7", published: int = 5, topic: str 
     named = {name.replace("ce_", "ce-"): value for name, value in attributes.items()}
     (envelope,) = decode(Delivery("token", Message(text, named), message_id, BrokerMillis(published)), topic)
     return envelope
+
+
+def of_ours(data: Any, **attributes: str) -> Envelope:
+    return read({"counters": {"a": 1, "b": 1}} | data, **{"ce_type": TYPE, "ce_id": "e", **attributes})
 
 
 @given(envelopes())
@@ -39,14 +43,9 @@ def test_the_span_of_an_envelope_is_an_attribute_and_nothing_else(traceparent: s
     assert "ce-traceparent" not in plain.attributes
     assert traced.data == plain.data
     assert traced.attributes == {**plain.attributes, **({"ce-traceparent": traceparent} if traceparent else {})}
-    (envelope,) = decode(Delivery("token", traced, "1", BrokerMillis(5)), "t")
-    assert (envelope.traceparent, envelope.as_second_use().traceparent) == (traceparent, traceparent)
-    assert envelope.key == plain_key(plain)
-
-
-def plain_key(message: Message) -> str:
-    (envelope,) = decode(Delivery("token", message, "1", BrokerMillis(5)), "t")
-    return envelope.key
+    one, other = (read(message.data, **message.attributes) for message in (plain, traced))
+    assert (other.traceparent, other.as_second_use().traceparent) == (traceparent, traceparent)
+    assert other.key == one.key
 
 
 def test_each_envelope_of_a_large_foreign_message_has_its_span() -> None:
@@ -140,34 +139,62 @@ def test_what_can_not_be_read_says_why(data: Any) -> None:
         read(data)
 
 
-def of_ours(data: Any, **attributes: str) -> Envelope:
-    named = {name.replace("ce_", "ce-"): value for name, value in {"ce_id": "e1", **attributes}.items()}
-    text = json.dumps({"counters": {"a": 1, "b": 1}} | data).encode()
-    (envelope,) = decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", BrokerMillis(5)), "t")
-    return envelope
-
-
 @pytest.mark.parametrize(
     ("data", "attributes"),
     [
+        ({"counters": {"a": MAX_SUM + 1}}, {}),
+        ({"counters": {"a": 2**63}}, {}),
+        ({"counters": {"a": 2**64}}, {}),
+        ({"counters": {"a": 1.0}}, {}),
+        ({"counters": {"a": True}}, {}),
         ({"counts": {"a": 2**64 - 1, "b": 2**64 - 1}}, {}),
         ({"counts": {"a": MOST_INCREMENTS + 1}}, {}),
         ({"counts": {"a": MOST_INCREMENTS, "b": 1}}, {}),
         ({"counts": {"a": 2**70}}, {}),
-        ({"counts": {"c": 1}}, {}),
+        ({"counts": {"a": -1}}, {}),
+        ({"counts": {"a": 1.5}}, {}),
         ({"counts": {"a": True}}, {}),
+        ({"counts": {"c": 1}}, {}),
+        ({"counts": []}, {}),
         ({"created": 2**64 - 1}, {}),
         ({"created": LAST_DATE + 1}, {}),
         ({"created": 1e400}, {}),
-        ({"counters": {"a": MAX_SUM + 1}}, {}),
+        ({"created": -1}, {}),
+        ({"created": "now"}, {}),
+        ({"created": None}, {}),
+        ({"keyed": [{"counter": "a", "id": "i", "delta": MAX_DELTA + 1}]}, {}),
+        ({"keyed": [{"counter": "a", "id": "i" * (MAX_ID_BYTES + 1)}]}, {}),
+        ({"keyed": [{"counter": "a", "id": None}]}, {}),
+        ({"keyed": [None]}, {}),
+        ({}, {"ce_id": ""}),
         ({}, {"ce_id": "x" * (MAX_ID_BYTES + 1)}),
         ({}, {"ce_attempt": "x" * (MAX_ID_BYTES + 1)}),
     ],
 )
-def test_what_pretends_to_be_ours_and_is_too_large_can_not_be_read(data: Any, attributes: dict[str, str]) -> None:
+def test_what_pretends_to_be_ours_and_we_would_never_write_can_not_be_read(
+    data: Any, attributes: dict[str, str]
+) -> None:
     """Anybody who may publish can say that a message is ours."""
     with pytest.raises(UnreadableError, match=r"\w"):
         of_ours(data, **attributes)
+
+
+def test_sums_of_ours_may_be_larger_than_one_delta_and_what_is_not_said_has_a_default() -> None:
+    envelope = of_ours({"counters": {"a": MAX_SUM, "b": -MAX_SUM}})
+    assert envelope.sums == {"a": MAX_SUM, "b": -MAX_SUM}
+    assert (envelope.created, envelope.counts, envelope.keyed, envelope.retried) == (5, {}, (), False)
+
+
+def test_the_id_of_ours_is_what_the_attribute_says_whatever_the_broker_calls_it() -> None:
+    attributes = {"ce_type": TYPE, "ce_id": "e"}
+    again = [read({"counters": {"a": 1}}, number, int(number), f"t{number}", **attributes) for number in "123"]
+    assert {one.id for one in again} == {"e"}
+
+
+def test_counts_say_how_many_increments_it_stands_for() -> None:
+    keyed = (Increment("a", 1, "x"), Increment("b", 1, "y"))
+    assert Envelope("e", {"a": 9, "b": 1, "c": 0}, {"a": 7, "c": 0}, keyed).increments == 7 + 1 + 0 + 2
+    assert Envelope("e", {}).increments == 0
 
 
 def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
@@ -182,7 +209,7 @@ def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
 @pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])
 def test_attributes_that_can_not_be_read_say_why(attributes: dict[str, str]) -> None:
     with pytest.raises(UnreadableError, match=r"\w"):
-        decode(Delivery("token", Message(b"", attributes), "1", BrokerMillis(5)), "t")
+        read(**attributes)
 
 
 @given(
@@ -205,3 +232,43 @@ def test_rubbish_is_unreadable_and_nothing_else_happens(data: bytes, attributes:
         decode(Delivery("token", Message(data, attributes), "1", BrokerMillis(5)), "t")
     except UnreadableError:
         return
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope("e", {"a": 1, "b": -MAX_SUM}, created=5),
+        Envelope("e", {"a": 3}, {"a": 2}, created=5),
+        Envelope("e", {}, {}, (Increment("a", -2, "x"), Increment("b", 1, "y")), created=5),
+        Envelope("e", {"a": 3}, {"a": 2}, (Increment("a", 1, "x"),), created=5, retried=True, attempt="t"),
+        Envelope("e", {}, created=5),
+    ],
+)
+def test_what_we_write_is_read_by_schema(envelope: Envelope) -> None:
+    found = own_data(encode(envelope).data)
+    assert found is not None
+    assert found.content[:3] == (envelope.sums, envelope.counts, envelope.keyed)
+    assert (found.created, found.retried) == (5, envelope.retried)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"counters":{"a":1,"a":2},"created":5}',
+        b'{"counters":{"a":1},"counters":{"b":1},"created":5}',
+        b'{"counters":{"a":1},"created":5,"counts":{"a":2,"a":3}}',
+        b'{"counters":{},"created":5,"keyed":[{"id":"x","counter":"a","delta":1,"delta":2}]}',
+        b'{"counters":{},"created":5,"keyed":[{"id":"x","counter":".","delta":1}]}',
+        b'{"counters":{"..":1},"created":5}',
+        b'{"counters":{"__a__":1},"created":5}',
+        b'{"counters":{"a":true},"created":5}',
+        b'{"counters":{"a":1},"created":5,"retried":null}',
+        b'{"counters":{"a":1},"created":5,"later":1}',
+        '{"counters":{"é":1},"created":5}'.encode(),
+        b'{"counters":{"a":1}}',
+        b"[]",
+        b"",
+    ],
+)
+def test_others_are_not_read_by_schema(text: bytes) -> None:
+    assert own_data(text) is None

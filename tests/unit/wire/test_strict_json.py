@@ -86,3 +86,19 @@ def test_deep_nesting_beside_a_repeated_name_is_refused_and_no_crash() -> None:
 def test_rubbish_is_refused_and_nothing_else_happens(text: bytes) -> None:
     with contextlib.suppress(strict_json.JsonError):
         strict_json.loads(text)
+
+
+@pytest.mark.parametrize("number", [2**53, 2**63 - 1, -(2**63), 2**63, 2**64 - 1])
+def test_integers_of_64_bits_are_read_exactly(number: int) -> None:
+    found = strict_json.loads(str(number).encode())
+    assert type(found) is int
+    assert found == number
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**400])
+def test_larger_integers_are_never_an_integer_that_was_not_meant(number: int) -> None:
+    try:
+        found = strict_json.loads(b'{"a":%s}' % str(number).encode())
+    except strict_json.JsonError:
+        return
+    assert type(found["a"]) is float

@@ -1,15 +1,13 @@
 """A walk is short and wide for any distribution of names."""
 
-from collections import Counter
-from collections.abc import Sequence
 from math import ceil, log2
 
 import pytest
 
 from shared.model.ranges import Range
-from tests.unit.model.key_space.spaces import SPACES, Points
+from tests.unit.model.key_space.spaces import SPACES
 from tests.unit.model.key_space.virtual import Keys, VirtualStore
-from tests.unit.model.key_space.walk import Report, Walk
+from tests.unit.model.key_space.walk import Report, walk
 
 SIZE = 50_000
 MOST_READS = {"plain": 2.0, "zipf": 3.0, "unicode": 1.8, "tenants": 3.5}
@@ -18,18 +16,15 @@ EDGES = 40
 """Those of few heaps, however many names there are."""
 
 
-async def walk(keys: Keys, page: int) -> Report:
-    async def visit(page: Sequence[str]) -> None:
-        """Nothing has to be done."""
-
-    return await Walk(VirtualStore(keys), page=page).run(visit, at_once=16)
+async def walked(keys: Keys, page: int) -> Report:
+    return await walk(VirtualStore(keys), len, page=page)
 
 
 @pytest.mark.parametrize("page", [50, 500])
 @pytest.mark.parametrize("name", SPACES)
 async def test_reads_are_few_and_rounds_about_as_many_as_halving_takes(name: str, page: int) -> None:
     keys = SPACES[name](SIZE)
-    report = await walk(keys, page)
+    report = await walked(keys, page)
     ideal = ceil(keys.size / page)
     assert report.names == keys.size
     assert report.tasks <= MOST_READS.get(name, 1.5) * ideal + EDGES
@@ -38,7 +33,7 @@ async def test_reads_are_few_and_rounds_about_as_many_as_halving_takes(name: str
 
 @pytest.mark.parametrize("name", SPACES)
 async def test_ten_times_as_many_names_take_few_more_rounds(name: str) -> None:
-    few, many = [await walk(SPACES[name](size), 20) for size in (2_000, 20_000)]
+    few, many = [await walked(SPACES[name](size), 20) for size in (2_000, 20_000)]
     assert many.depth <= few.depth + 2 * log2(10)
 
 
@@ -50,18 +45,9 @@ def test_spaces_are_in_order(name: str) -> None:
     assert there == sorted({*there})
 
 
-def test_random_points_are_as_uneven_as_chance_makes_them() -> None:
-    """Or balance would be too easy."""
-    points = Points(100_000, 3)
-    held = Counter(points.at(index) * 100 >> 64 for index in range(100_000))
-    assert len(held) == 100
-    variance = sum((number - 1_000) ** 2 for number in held.values()) / 100
-    assert 600 < variance < 1_500
-
-
 async def test_one_page_after_another_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is where nothing is cut."""
     monkeypatch.setattr(
         "tests.unit.model.key_space.walk.split", lambda _, done, page: [Range(page[-1], done.until, done.depth + 1)]
     )
-    assert (await walk(SPACES["padded"](SIZE), 500)).depth > log2(SIZE / 500) + 4
+    assert (await walked(SPACES["padded"](SIZE), 500)).depth > log2(SIZE / 500) + 4

@@ -1,13 +1,10 @@
-"""A walk over all names in the store: takes a page of a range, has it processed, splits the rest, and so on."""
+"""A walk over all names in a store. Each task takes a page of its range and splits the rest, as those of a job do."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from shared.model.ranges import Range, split
-
-Visit = Callable[[Sequence[str]], Awaitable[object]]
 
 
 class Names(Protocol):
@@ -20,7 +17,7 @@ class Names(Protocol):
 
 @dataclass(slots=True)
 class Report:
-    """What a walk has done so far. Each task reads its range once."""
+    """What a walk did. Each task reads its range once."""
 
     tasks: int = 0
     empty: int = 0
@@ -33,67 +30,23 @@ class Report:
 
     @property
     def pages(self) -> int:
-        """That were processed."""
+        """Those that found a name."""
         return self.tasks - self.empty
 
 
-class Walk:
-    """Of one run. Each name that is there all the time is visited; once, if nothing fails.
-
-    `open` are the ranges that are not done, those in work too: whoever goes on from them misses nothing, and visits
-    again what was in work. It is short, since the deepest ranges go first.
-    """
-
-    def __init__(self, store: Names, prefix: str = "", *, page: int, ranges: Iterable[Range] = (Range(),)) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._page = page
-        self._waiting = [*ranges][::-1]
-        self._working: dict[asyncio.Task[tuple[int, list[Range]]], Range] = {}
-        self.report = Report()
-
-    @property
-    def open(self) -> list[Range]:
-        return sorted([*self._waiting, *self._working.values()], key=lambda one: one.after)
-
-    async def run(self, visit: Visit, at_once: int) -> Report:
-        """Visit everything, so many pages at once. The first error ends it, and what is in work is cancelled."""
-        try:
-            while self._waiting or self._working:
-                while self._waiting and len(self._working) < at_once:
-                    task = self._waiting.pop()
-                    self._working[asyncio.create_task(self._take(task, visit), name=f"walk behind {task.after!r}")] = (
-                        task
-                    )
-                done, _ = await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
-                for one in [one for one in self._working if one in done]:  # in the order in which they began
-                    self._close(one)
-        finally:
-            await self._abandon()
-        return self.report
-
-    async def _take(self, task: Range, visit: Visit) -> tuple[int, list[Range]]:
-        page = await self._store.names(self._prefix, task.after, self._page, task.until)
-        if page:
-            await visit(page)
-        return len(page), split(self._prefix, task, page) if len(page) >= self._page else []
-
-    def _close(self, done: asyncio.Task[tuple[int, list[Range]]]) -> None:
-        names, parts = done.result()
-        task = self._working.pop(done)
-        self._waiting += reversed(parts)
-        self.report.tasks += 1
-        self.report.empty += not names
-        self.report.full += names >= self._page
-        self.report.names += names
-        self.report.depth = max(self.report.depth, task.depth)
-
-    async def _abandon(self) -> None:
-        for one in self._working:
-            one.cancel()
-        await asyncio.gather(*self._working, return_exceptions=True)
-        for one in [*self._working]:
-            if not one.cancelled() and one.exception() is None:
-                self._close(one)
-        self._waiting += self._working.values()
-        self._working.clear()
+async def walk(store: Names, visit: Callable[[Sequence[str]], object], prefix: str = "", *, page: int) -> Report:
+    """Visit each name that is there, in order."""
+    waiting, report = [Range()], Report()
+    while waiting:
+        task = waiting.pop()
+        names = await store.names(prefix, task.after, page, task.until)
+        if names:
+            visit(names)
+        if len(names) >= page:
+            waiting += reversed(split(prefix, task, names))
+        report.tasks += 1
+        report.empty += not names
+        report.full += len(names) >= page
+        report.names += len(names)
+        report.depth = max(report.depth, task.depth)
+    return report
