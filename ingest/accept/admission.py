@@ -8,6 +8,7 @@ from typing import Final
 
 from ingest.accept.batch import Batch, Draft
 from ingest.parsing.parse import BodyError
+from shared.http.shares import Shares, excess_of
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
@@ -20,7 +21,7 @@ BYTES: Final = 256
 OWN: Final = 32
 """The weight of a batch that needs an envelope of its own, in increments: one publish takes only so many envelopes."""
 _KEPT: Final = 8
-"""The last 1/8 of the room is not for flows that want a lot at once, even if they hold nothing."""
+"""The last 1/8 of the room is not for tenants that want a lot at once, even if they hold nothing."""
 _MEMORY: Final = 10
 """The rate is measured over the last 1/10 of the room that became free."""
 _SETTING: Final = "COUNTERSINK_MAX_WAITING"
@@ -32,7 +33,7 @@ def weight_of(increments: int, size: int) -> int:
 
 
 class Admission:
-    """Keeps each flow within its share of the room.
+    """Keeps each flow, a tenant or a counter, within its share of the room.
 
     While less than half of the room is taken no flow can exceed its share, so flows are not counted. Above that, what
     each flow holds is counted from the drafts and kept up to date until only a quarter of the room is taken.
@@ -43,8 +44,7 @@ class Admission:
         self._capacity = capacity
         self._drafts = drafts
         self._drain = Drain(max(capacity / _MEMORY, 1.0))
-        self._tenants: Counter[str] = Counter()
-        self._counters: Counter[str] = Counter()
+        self._tenants, self._counters = Shares(capacity), Shares(capacity)
         self.held = 0
         """The weight of everything that has entered and not left."""
         self.easy = capacity // 2
@@ -55,16 +55,13 @@ class Admission:
         share, `OverloadedError` if there is no room for anybody.
         """
         if self.held + weight > self.easy:
-            self._count(now)
             self._judge(tenant, weight, counts, now)
-            self._tenants[tenant] += weight
-            self._counters.update(counts)
+            self._enter({tenant: weight}, counts)
         self.held += weight
 
     def check(self, tenant: str, weight: int, now: float) -> None:
         """Raise what `enter` would raise, as far as that is known before the body is read."""
         if self.held + weight > self.easy:
-            self._count(now)
             self._judge(tenant, weight, {}, now)
 
     def leave(self, drafts: Iterable[Draft], now: float) -> None:
@@ -73,58 +70,58 @@ class Admission:
         for draft in drafts:
             gone += sum(draft.senders.values())
             if self.easy < 0:
-                _take(self._tenants, draft.senders)
-                _take(self._counters, draft.by_counter())
+                for tenant, weight in draft.senders.items():
+                    self._tenants.leave(tenant, weight)
+                for counter, count in draft.by_counter().items():
+                    self._counters.leave(counter, count)
         self.held -= gone
         if self.easy < 0:
             over = self.held <= self._capacity // 4
             self._drain.left(gone, now, last=over)
             if over:
                 self.easy = self._capacity // 2
-                self._tenants, self._counters = Counter(), Counter()
+                self._tenants, self._counters = Shares(self._capacity), Shares(self._capacity)
 
-    def _count(self, now: float) -> None:
-        if self.easy < 0:
-            return
-        self.easy = -1
-        self._drain.begins(now)
-        for draft in self._drafts():
-            self._tenants.update(draft.senders)
-            self._counters.update(draft.by_counter())
+    def _enter(self, senders: Mapping[str, int], counts: Mapping[str, int]) -> None:
+        for tenant, weight in senders.items():
+            self._tenants.enter(tenant, weight)
+        for counter, count in counts.items():
+            self._counters.enter(counter, count)
 
     def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
+        if self.easy >= 0:
+            self.easy = -1
+            self._drain.begins(now)
+            for draft in self._drafts():
+                self._enter(draft.senders, draft.by_counter())
         if not self.held:
             return  # whatever its size, or it would never get in
-        free = self._capacity - self.held - weight
-        if free < 0:
+        left = self._tenants.left(weight)
+        if left < 0:
             raise OverloadedError(
                 f"{self.held} increments wait to be published, {_SETTING} allows {self._capacity}",
-                self._drain.seconds(-free, now),
+                self._drain.seconds(-left, now),
             )
-        held = self._tenants[tenant]
-        if held + weight > free and (held or (weight > free + 1 and free < self._capacity // _KEPT)):
+        held = self._tenants.held_by(tenant)
+        excess = excess_of(held, weight, left)
+        if not held and weight > left + 1 and left < self._capacity // _KEPT:
+            excess = weight - left
+        if excess:
             raise ShareError(
                 f"{held} increments of this client ({tenant}) wait to be published, and {weight} more would be beyond"
                 f" its share of the {self._capacity} that {_SETTING} allows: wait, send less at once, or add up"
                 " increments of one counter before they are sent",
-                self._drain.seconds(held + weight - free, now),
+                self._drain.seconds(excess, now),
             )
         for counter, count in counts.items():
-            held = self._counters[counter]
-            if held and held + count > free:
+            held = self._counters.held_by(counter)
+            if excess := excess_of(held, count, left):
                 raise ShareError(
                     f"{held} increments of the counter {counter!r} wait to be published, and {count} more would be"
                     f" beyond its share of the {self._capacity} that {_SETTING} allows: wait, or add up its increments"
                     " before they are sent; other counters are served",
-                    self._drain.seconds(held + count - free, now),
+                    self._drain.seconds(excess, now),
                 )
-
-
-def _take(flows: Counter[str], counts: Mapping[str, int]) -> None:
-    flows.subtract(counts)
-    for flow in counts:
-        if not flows[flow]:
-            del flows[flow]
 
 
 # Shares what may be pending in the broker among tenants.
@@ -143,7 +140,7 @@ EFFORT: Final = 1 / 20
 
 
 class PendingShares:
-    """Keeps each tenant within its share, once a quarter of the limit is pending: it may have as much as is free."""
+    """Keeps each tenant within its share, once a quarter of the limit is pending."""
 
     def __init__(
         self, publisher: LimitedPublisher, drafts: Callable[[], Iterable[Draft]], now: Callable[[], float]
@@ -184,8 +181,7 @@ class PendingShares:
             ended = self._now()
             self._estimate_again = ended + (ended - begun) / EFFORT
         held = self._tenants[tenant] + self._waiting[tenant]
-        free = most - pending - self._waiting.total() - weight
-        if held and held + weight > free:
+        if excess_of(held, weight, most - pending - self._waiting.total() - weight):
             raise ShareError(
                 f"increments of this client ({tenant}) that wait to be applied take {held} bytes, and {weight} more"
                 f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at"

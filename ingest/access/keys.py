@@ -358,8 +358,8 @@ class KeyRing:
         for key in self._keys.values():
             if key.publishable:
                 most = NEW_AN_HOUR if key.max_new is None else key.max_new
-                quota = quotas.get(key.id)
-                self._quotas[key.id] = quota if quota and quota.most == most else NewCounters(key.id, most, self._clock)
+                old = quotas.get(key.id)
+                self._quotas[key.id] = old if old and old.limit == most else NewCounters(key.id, most, self._clock)
         self._clients.clear()
 
 

@@ -1,8 +1,9 @@
 """Limits how many increments a second a key may send, and what else publishable keys may send."""
 
-from collections import Counter, deque
+from collections import deque
 from typing import Final, NamedTuple
 
+from shared.http.shares import Shares
 from shared.model.errors import ShareError
 from shared.model.words import Deltas
 from shared.runtime.clock import Clock
@@ -31,7 +32,9 @@ def client_rate_of(rate: float | None) -> float:
 
 
 class Bucket:
-    """A token bucket. A batch may be larger than what is in it: the key then has to wait until it is made up for."""
+    """A token bucket. A batch may be larger than what is in it: the key then has to wait until it is made up for. There
+    are no shares of a rate: a client can rely on its own, whatever others send.
+    """
 
     def __init__(self, whose: str, rate: float, clock: Clock, burst: float | None = None) -> None:
         """`whose`: who sends more, and more than what, for the error."""
@@ -60,61 +63,52 @@ class Bucket:
         self._held -= increments
 
 
-class NewCounters:
+class NewCounters(Shares):
     """The new counters that a publishable key made in the last hour: anybody can have the key, and invent names."""
 
     def __init__(self, key: str, most: int, clock: Clock) -> None:
+        super().__init__(most)
         self.key = key
-        self.most = most
         self._clock = clock
         self._made: deque[tuple[float, str]] = deque()
         """When, and by which client."""
-        self._by_client: Counter[str] = Counter()
 
-    def free(self) -> int:
-        """How many more it may make."""
+    def forget(self) -> None:
+        """Forget what was made more than an hour ago."""
         since = self._clock.monotonic() - HOUR
         while self._made and self._made[0][0] <= since:
-            self._forget(0)
-        return self.most - len(self._made)
-
-    def by(self, client: str) -> int:
-        return self._by_client[client]
+            self.leave(self._made.popleft()[1], 1)
 
     def add(self, client: str) -> None:
         self._made.append((self._clock.monotonic(), client))
-        self._by_client[client] += 1
+        self.enter(client, 1)
 
     def give_back(self, client: str) -> None:
         """The last one of this client was not made."""
         for place in range(len(self._made) - 1, -1, -1):
             if self._made[place][1] == client:
-                self._forget(place)
+                del self._made[place]
+                self.leave(client, 1)
                 return
-
-    def _forget(self, place: int) -> None:
-        _, client = self._made[place]
-        del self._made[place]
-        self._by_client[client] -= 1
-        if not self._by_client[client]:
-            del self._by_client[client]
 
 
 class NewQuota(NamedTuple):
-    """How many new counters one client may still make with a publishable key: as many as are then still free."""
+    """How many new counters one client may still make with a publishable key: its share of them."""
 
     made: NewCounters
     client: str
 
     def flaw_of(self, name: str) -> str | None:
         """Why the client may not make this counter now; None if it may."""
-        free, mine = self.made.free(), self.made.by(self.client)
-        if free > 0 and (not mine or mine + 1 < free):
-            return None
-        share = f", and this client ({self.client}) has made {mine} of them, its share" if free > 0 else ""
+        made, share = self.made, ""
+        made.forget()
+        if made.left(1) >= 0:
+            if not made.excess(self.client, 1):
+                return None
+            share = f", and this client ({self.client}) has made {made.held_by(self.client)} of them, its share"
         return (
-            f"the key {self.made.key} may make {self.made.most} new counters an hour{share}: {name[:100]!r} would be"
-            " one more. Counters that exist still count"
+            f"the key {made.key} may make {made.limit} new counters an hour{share}: {name[:100]!r} would be one more."
+            " Counters that exist still count"
         )
 
     def take(self) -> None:

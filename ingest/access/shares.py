@@ -1,21 +1,20 @@
-"""Turns and places that tenants share: reads queue for turns, and long requests take places."""
+"""What requests take for as long as they last: places, which are divided by shares, and turns, which tenants take."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from shared.http.tenants import Account
+from shared.http.shares import Shares
 from shared.model.errors import OverloadedError, ShareError
 
 
-class Places(Account):
-    """A tenant may have as many as are still free: half of them if it is alone."""
+class Places(Shares):
+    """Tenants take places of their share for as long as a request lasts."""
 
     def __init__(self, most: int, are: str, instead: str) -> None:
         """`are` says what takes the places, as in "6 ARE"; `instead` says what a client can do if none is left."""
-        super().__init__()
-        self._most = most
+        super().__init__(most)
         self._are = are
         self._instead = instead
 
@@ -24,19 +23,19 @@ class Places(Account):
         """Have places for the tenant. Raises `ShareError` if that is more than its share, `OverloadedError` if there
         are not so many left.
         """
-        held, free = self.held_by(tenant), self._most - self.held
-        if number > free:
+        if self.left(number) < 0:
             raise OverloadedError(f"{self.held} {self._are}: try again later, or {self._instead}")
-        if held and held + number > free:
+        if self.excess(tenant, number):
             raise ShareError(
-                f"{held} {self._are} for this client ({tenant}), which is its share of the {self._most} that may:"
+                f"{self.held_by(tenant)} {self._are} for this client ({tenant}), which is its share of the"
+                f" {self.limit} that may:"
                 f" end some of them, or {self._instead}"
             )
-        self.add(tenant, number)
+        self.enter(tenant, number)
         try:
             yield
         finally:
-            self.add(tenant, -number)
+            self.leave(tenant, number)
 
 
 # Turns for which tenants queue: each has a queue of its own, and the queues take turns.
@@ -44,7 +43,7 @@ class Places(Account):
 
 class FairLock:
     """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter. It
-    has a place, or several.
+    has a place, or several. There are no shares of turns, as nobody is refused one.
     """
 
     def __init__(self, places: int = 1) -> None:

@@ -16,7 +16,7 @@ from ingest.access.callers import CALLER
 from ingest.access.shares import FairLock
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
-from shared.http.tenants import Account
+from shared.http.shares import Shares
 from shared.model.errors import OverloadedError, ShareError
 
 # Decompresses bodies. It stops when a body grows too large, or too many times as large as it was.
@@ -90,7 +90,9 @@ MOST_TENANTS: Final = 10_000
 
 
 class RefusedWork:
-    """A tenant's debt grows with what is refused, and shrinks with time."""
+    """A tenant's debt grows with what is refused, and shrinks with time. There are no shares, since what the work took
+    is gone, and not given back.
+    """
 
     def __init__(self, most: int, seconds: Callable[[], float]) -> None:
         """`most`: the largest debt with which a tenant is still served."""
@@ -147,24 +149,23 @@ _SMALL: Final = 512
 """A body is small if it takes at most 1/512 of the room: 128 KiB with the default COUNTERSINK_MAX_BODY_BYTES."""
 
 
-class Bodies(Account):
-    """Shares the room for bodies among tenants. A tenant may hold one body, or as many bytes as then are still free.
+class Bodies(Shares):
+    """Shares the room for bodies among tenants.
 
     Large bodies are parsed one at a time. Slow uploads of large bodies cannot keep small bodies out. Compressed bodies
     take room for what they may become.
     """
 
     def __init__(self, limit: int, timeout: float) -> None:
-        super().__init__()
-        self._limit = limit
+        super().__init__(MOST_BODIES * limit)
+        self._largest = limit
         self._timeout = timeout
-        self._room = MOST_BODIES * limit
         self._lock = FairLock()
         self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         """What `parse` returns for the body of a request about one counter or one job."""
-        limit = min(MOST_OF_ONE, self._limit)
+        limit = min(MOST_OF_ONE, self._largest)
         with self._share(request) as share:
             return (await self._read(request, share, limit, parse, slow=SMALL_OF_ONE))[0]
 
@@ -175,7 +176,7 @@ class Bodies(Account):
         first: it returns the same, or None, and takes less time.
         """
         with self._share(request) as share:
-            return await self._read(request, share, self._limit, parse, slow=SMALL, quick=quick)
+            return await self._read(request, share, self._largest, parse, slow=SMALL, quick=quick)
 
     def refused(self, tenant: str, size: int, items: int) -> None:
         """Call it if so many items of a batch were refused, which took so many bytes of its body."""
@@ -196,7 +197,7 @@ class Bodies(Account):
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity" or len(body) > FREE:
             self._refused.check(share.tenant)
-        most = min(limit, allowed(body, coding, self._limit))
+        most = min(limit, allowed(body, coding, self._largest))
         share.decoded = len(body)
         try:
             if len(body) <= LARGE and (decoded := small(body, coding, most, LARGE)) is not None:
@@ -217,7 +218,7 @@ class Bodies(Account):
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
         """The size of the body as its headers announce it, or 0; a `Problem` 413 if that is too large."""
-        limit = self._limit if most is None else most
+        limit = self._largest if most is None else most
         length = request.content_length or 0
         if length > limit:
             raise too_large(limit)
@@ -231,7 +232,7 @@ class Bodies(Account):
             request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
         finally:
             if share.bytes:
-                self.add(share.tenant, -share.bytes)
+                self.leave(share.tenant, share.bytes)
 
     async def _arrived(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
         content = request.content
@@ -269,17 +270,15 @@ class Bodies(Account):
 
     def admit(self, tenant: str, more: int, size: int) -> None:
         """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""
-        free = self._room - self.held - more
-        held = self.held_by(tenant)
-        kept = self._room // _KEPT if size > self._room // _SMALL else 0
-        if free < kept:
+        kept = self.limit // _KEPT if size > self.limit // _SMALL else 0
+        if self.left(more) < kept:
             raise OverloadedError("too many large bodies are arriving at once")
-        if held and held + more > free:
+        if self.excess(tenant, more):
             raise ShareError(
-                f"this client ({tenant}) is sending {held} bytes in other requests; {more} more would exceed its share"
-                f" of {self._room}: send fewer large bodies at once"
+                f"this client ({tenant}) is sending {self.held_by(tenant)} bytes in other requests; {more} more would"
+                f" exceed its share of {self.limit}: send fewer large bodies at once"
             )
-        self.add(tenant, more)
+        self.enter(tenant, more)
 
 
 class _Share:

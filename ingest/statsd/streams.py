@@ -95,7 +95,7 @@ class Sender(Protocol):
 
 
 class Turns:
-    """Senders with bytes to take. They take turns, a piece each."""
+    """Senders with bytes to take. They take turns, a piece each. There are no shares, as no bytes are refused."""
 
     def __init__(self) -> None:
         self._waiting: deque[Sender] = deque()

@@ -1,4 +1,4 @@
-"""Tells the tenant of a request: clients that share one part of what is limited; and what tenants hold of that."""
+"""Tells the tenant of a request: clients that have one share of what is limited."""
 
 import asyncio
 from ipaddress import IPv6Address
@@ -27,21 +27,3 @@ def tenant_of(peer: str) -> str:
         return str(address.ipv4_mapped)
     network = int(address) >> (128 - _NETWORK) << (128 - _NETWORK)
     return f"{IPv6Address(network)}/{_NETWORK}"
-
-
-class Account:
-    """How much each tenant holds of something that is limited, and how much all of them hold (`held`)."""
-
-    def __init__(self) -> None:
-        self._tenants: dict[str, int] = {}
-        self.held = 0
-
-    def held_by(self, tenant: str) -> int:
-        return self._tenants.get(tenant, 0)
-
-    def add(self, tenant: str, more: int) -> None:
-        """The tenant holds so much more, or less if that is negative."""
-        self.held += more
-        self._tenants[tenant] = self.held_by(tenant) + more
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]

@@ -4,7 +4,8 @@ clients may be. It looks at all connections once a second.
 Places. If there are too many connections, some are closed for the newcomer: first those of clients that send slowly or
 do not read, then idle ones, then streams. Of each kind, those of the client that has the most go first, the oldest of
 them before the others. If none can be closed, as all clients wait for an answer, the newcomer gets one of `SPARE`
-places that are kept: there it is answered one request, if that is a probe or counts, and else 503.
+places that are kept: there it is answered one request, if that is a probe or counts, and else 503. There are no shares,
+which would refuse a client connections while idle ones can be closed.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Any, Final, Protocol
 from shared.http import answers
 from shared.http.front import KNOWN, REPEATED, Front, Plain
 from shared.http.heads import Heads
-from shared.http.tenants import Account
+from shared.http.shares import Shares
 from shared.runtime import metrics
 
 LOOK: Final = 1.0
@@ -35,7 +36,7 @@ _RESERVE: Final = 256
 _PART: Final = 32
 """1/32 of all connections are closed when one has to be, since finding them costs more than closing them."""
 MOST_HELD: Final = 67_108_864
-"""Bytes held for all clients. A tenant may have as many as are still free: half of them if it is alone."""
+"""Bytes held for all clients, in shares for tenants."""
 UNCOUNTED: Final = 4_096
 """So many bytes behind a request are not counted."""
 
@@ -103,7 +104,7 @@ class Watchdog:
 
     def leave(self, front: Front) -> None:
         self.fronts.pop(front, None)
-        self.held.leave(front)
+        self.held.forget(front)
         if not self.fronts:
             self._empty.set()
 
@@ -161,33 +162,33 @@ class Holding(Protocol):
         """Close the connection at once, and forget what is held for it."""
 
 
-class HeldBytes(Account):
-    """If more is held for a tenant than its share, drops those of its connections that have been slowest."""
+class HeldBytes(Shares):
+    """If more is held for a tenant than its share, drops those of its connections that have been slowest. The bytes are
+    there already, so even the only connection of a tenant is dropped if it exceeds the share.
+    """
 
     def __init__(self, most: int = MOST_HELD) -> None:
-        super().__init__()
-        self._most = most
+        super().__init__(most)
         self._fronts: dict[Holding, tuple[str, int]] = {}
         """The connections for which something is held, those for which nothing was added for longest first."""
 
     def hold(self, front: Holding, tenant: str, size: int) -> None:
         """So many bytes are held for this connection now."""
-        self.leave(front)
+        self.forget(front)
         if not size:
             return
         self._fronts[front] = tenant, size
-        self.add(tenant, size)
-        while self.held_by(tenant) > self._most - self.held:
+        self.enter(tenant, size)
+        while self.excess(tenant, 0):
             slowest = next(one for one, (its, _) in self._fronts.items() if its == tenant)
             metrics.CLOSED.labels("memory").inc()
-            self.leave(slowest)
+            self.forget(slowest)
             slowest.drop()
 
-    def leave(self, front: Holding) -> None:
+    def forget(self, front: Holding) -> None:
         """Nothing is held for it any more."""
         if front in self._fronts:
-            tenant, size = self._fronts.pop(front)
-            self.add(tenant, -size)
+            self.leave(*self._fronts.pop(front))
 
 
 def room_for(wanted: int, others: int = 0) -> int:

@@ -254,7 +254,8 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
     )
 
 
-# How owners of keys share jobs: how many may run, and how many exports are kept. Pure.
+# How owners of keys share jobs: how many may run, and how many exports are kept. Each owner has a fixed part. It could
+# not rely on a part of what is left (`Shares`), as exports are kept for days. Pure.
 
 
 MOST_RUNNING: Final = 10

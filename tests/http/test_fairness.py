@@ -104,7 +104,7 @@ async def test_a_client_that_floods_does_not_starve_another(
         assert {status for status, _ in seen} == {202, 429}
         while admission.held:
             await asyncio.sleep(0.01)
-        assert (admission._tenants, admission._counters) == ({}, {})
+        assert (admission._tenants.holders, admission._counters.holders) == ({}, {})
         assert sum((await service.totals()).values()) == POLITE + sum(accepted for _, accepted in seen)
 
 

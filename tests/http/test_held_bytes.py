@@ -56,7 +56,7 @@ async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connect
         await poll(lambda: closed("memory") >= before + 20)
         assert 0 < held.held <= MOST // 2
         with deaf(service, 1, number=2):
-            await poll(lambda: len(held._tenants) == 2)
+            await poll(lambda: len(held.holders) == 2)
         answer = await service.get("/v1/counters?limit=1000")
         assert (answer.status, len(answer.json["counters"])) == (200, NAMES)
         assert held.held <= MOST
@@ -98,5 +98,5 @@ def test_the_one_that_is_unread_for_longest_goes_first() -> None:
     held.hold(large := One(), "c", 90)
     assert (large.dropped, held.held) == (True, 70)
     for one in (*ones, other, large):
-        held.leave(one)
-    assert (held.held, held._tenants, held._fronts) == (0, {}, {})
+        held.forget(one)
+    assert (held.held, held.holders, held._fronts) == (0, {}, {})

@@ -104,7 +104,7 @@ async def test_a_client_that_hangs_up_frees_its_place_at_once(service: Service, 
 
 
 async def test_a_client_has_a_share_of_the_places_and_others_the_rest(service: Service) -> None:
-    service.ingest.waits.places._most = 8
+    service.ingest.waits.places.limit = 8
     clients = await _flood(service, 4)
     answer = await service.incr("c", None, "?wait=applied")
     assert (answer.status, answer.headers["Retry-After"]) == (429, "1")

@@ -271,14 +271,14 @@ async def test_all_watches_of_a_counter_share_one_look(service: Service, monkeyp
 
 
 async def test_a_client_has_a_share_and_others_the_rest(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.ingest.watches.places._most = 4 * watch.LEAST
+    service.ingest.watches.places.limit = 4 * watch.LEAST
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             await (await stack.enter_async_context(stream(service, "/v1/counters/a/watch"))).event()
         full = await service.get("/v1/counters/a/watch")
         assert full.status == 429
         assert "end some of them" in full.json["detail"]
-        service.ingest.watches.places._most = 2 * watch.LEAST
+        service.ingest.watches.places.limit = 2 * watch.LEAST
         full = await service.get("/v1/watch?name=b")
         assert full.status == 503
         assert (await service.incr("a")).status == 202
