@@ -21,10 +21,8 @@ from shared.ports.store import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
-from shared.sqlite.database import Database, connect_to
-from shared.sqlite.disk import Reserve
+from shared.sqlite.database import Database, FileTime, Reserve, connect_to
 from shared.sqlite.overlay import forget, took_off, weight_of
-from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
 
 POLL: Final = 0.01

@@ -27,11 +27,14 @@ been moved into the file.
 """
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
+import re
 import socket
 import sqlite3
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -46,8 +49,148 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from shared.model.errors import CountersinkError, DamagedError, LostFileError, SettingsError
-from shared.sqlite.disk import mounts, mounts_in
-from shared.sqlite.write_ahead_log import Log
+
+# Makes bytes reach the disk itself. On macOS fsync leaves them in the drive's cache, which a power failure empties.
+
+
+PRAGMAS: Final = ("synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1")
+"""The last two have an effect on macOS only."""
+
+
+def set_durable(db: sqlite3.Connection) -> None:
+    """Make this connection sync what it commits, and what it moves from the log to the file."""
+    for pragma in PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
+
+
+def to_disk(file: int) -> None:
+    """Return when what was written to this descriptor is on the disk."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(file)
+
+
+LONGEST_LOG: Final = 6 * 2**20
+"""Bytes. SQLite itself starts the log again at 4 MiB, but only if nobody reads at that moment."""
+LOOK_AT_LOG: Final = 0.02
+"""Seconds between two looks at its length."""
+READERS_END_WITHIN_MS: Final = 200
+"""Milliseconds in which readers must end. Reads that begin meanwhile do not need the log."""
+PAUSE_OF_LOG: Final = 20 * READERS_END_WITHIN_MS / 1_000
+"""Seconds until the next try after one that failed, since all writers have waited for it."""
+COPIED: Final = 2**16
+"""Bytes that are copied at once."""
+
+
+class Log:
+    """The log of one file. Use it in the writer's thread only."""
+
+    def __init__(self, file: Path) -> None:
+        self._path = f"{file}-wal"
+        self._next = 0.0
+        self.inherited = True
+        """Whether it may hold what another process wrote and could not sync. If so, don't move it into the file."""
+
+    def inherit(self) -> None:
+        """Write the log once more, over itself, and sync it. Call it before the first commit, with the write lock.
+
+        If the last process could not sync the log and was killed, the log can be read but is on no disk, though the
+        kernel takes it for written. What is appended to it would be lost with it. Readers see no difference.
+        """
+        if self.inherited:
+            log = os.open(self._path, os.O_RDWR)
+            try:
+                at = 0
+                while some := os.pread(log, COPIED, at):
+                    at += os.pwrite(log, some, at)
+                to_disk(log)
+            finally:
+                os.close(log)
+            self.inherited = False
+
+    def shorten(self, db: sqlite3.Connection) -> None:
+        """If the log is too long, move all of it into the file and free its space. While readers follow one another
+        closely, SQLite never does so by itself.
+        """
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + LOOK_AT_LOG
+        with contextlib.suppress(OSError, sqlite3.Error):  # the next commit reports what is wrong
+            if os.stat(self._path).st_size <= LONGEST_LOG:  # noqa: PTH116 (after commits)
+                return
+            (before,) = db.execute("PRAGMA busy_timeout").fetchone()
+            db.execute(f"PRAGMA busy_timeout = {READERS_END_WITHIN_MS}")
+            try:
+                (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                db.execute(f"PRAGMA busy_timeout = {before}")
+            if busy:
+                self._next = time.monotonic() + PAUSE_OF_LOG
+
+
+# What the file lies on: which file system, and whether a volume that ends with a container or a Pod.
+
+
+NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "fuse.sshfs"}
+SHARED: Final = {"9p", "virtiofs", "drvfs", "vboxsf", "fuse.glusterfs", "fuse.gcsfuse"}
+"""These may be shared with other machines."""
+MEMORY: Final = {"tmpfs", "ramfs"}
+_LAYERS: Final = {"overlay", "aufs", "fuse.fuse-overlayfs"}
+"""A container's own file systems, which are deleted with it."""
+_EMPTY_DIR: Final = "/volumes/kubernetes.io~empty-dir/"
+"""Kubernetes deletes these volumes with their Pod, though the file system that they are on outlives it."""
+_ANONYMOUS: Final = re.compile("/volumes/[0-9a-f]{64}/_data$")
+"""An unnamed volume of Docker or Podman. The next container gets another one."""
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """A row of the table of mounts."""
+
+    point: str = ""
+    kind: str = ""
+    """The kind of the file system; empty if it is unknown."""
+    root: str = ""
+    """The folder in that file system which is mounted."""
+
+
+def mounts() -> str:
+    """The kernel's table of mounts; empty if this is not Linux."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/mountinfo").read_text()
+    return ""
+
+
+def mount_of(folder: Path, table: str) -> Mount:
+    """The longest mount point above the folder decides; of several mounts on one point, the last."""
+    folder, best = folder.resolve(), Mount()
+    for mount in mounts_in(table):
+        if len(mount.point) >= len(best.point) and folder.is_relative_to(mount.point):
+            best = mount
+    return best
+
+
+def why_ephemeral(folder: Path, table: str) -> str | None:
+    """The kind of volume, if it is deleted with its container or Pod, or at the next boot. Otherwise None."""
+    _, kind, root = mount_of(folder, table)
+    if kind in MEMORY:
+        return f"in memory ({kind})"
+    if kind in _LAYERS:
+        return f"a container's own layer ({kind})"
+    if _EMPTY_DIR in f"{root}/":
+        return "an emptyDir volume of Kubernetes"
+    return "a container's volume without a name" if _ANONYMOUS.search(root) else None
+
+
+def mounts_in(table: str) -> Iterator[Mount]:
+    for line in table.splitlines():
+        row, _, rest = line.partition(" - ")
+        if rest:
+            root, point = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), text) for text in row.split(" ")[3:5])
+            yield Mount(point, rest.split(" ")[0], root)
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,6 @@
-"""One SQLite file: the thread that writes it, with group commit, and the connections that read it."""
+"""One SQLite file: the thread that writes it, with group commit, the connections that read it, the time that it keeps,
+and the room that its disk keeps for it.
+"""
 
 import asyncio
 import fcntl
@@ -12,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import (
     CountersinkError,
     DamagedError,
@@ -21,9 +24,9 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.sqlite.data_file import DataFile, flaw_of, make_file, make_folder, narrow, open_lock
+from shared.runtime.clock import Clock
+from shared.sqlite.data_file import DataFile, Log, flaw_of, make_file, make_folder, narrow, open_lock, set_durable
 from shared.sqlite.schema import make_tables, refuse_others
-from shared.sqlite.write_ahead_log import Log, set_durable
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -268,7 +271,7 @@ def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
             undo.callback(os.close, turn)
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, see `export_room`
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, see `delete_results`
             db.execute("PRAGMA journal_mode = WAL")
             make_tables(db, path)
             fcntl.flock(turn, fcntl.LOCK_UN)
@@ -289,3 +292,114 @@ def connect_to(path: Path) -> sqlite3.Connection:
         set_durable(db)
         undo.pop_all()
         return db
+
+
+# The time of a file. It passes only while a process runs, so a wrong clock can't make it pass faster.
+#
+# Each process adds what has passed since it last saw the file's time, by a clock that can't be set. The file keeps the
+# highest time. So this time never passes faster than real time. While no process runs it stands still, and receipts
+# live longer by as much. No wall clock is ever read.
+
+
+READ_TIME: Final = "SELECT now FROM store"
+KEPT: Final = 600_000
+"""Milliseconds that may be lost when all processes end: without commits, the time is written only this often."""
+
+
+class FileTime:
+    """The time as one adapter in one process sees it. Used in the writer's thread and in the event loop's thread."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._last = NEVER, clock.monotonic()
+
+    def now(self) -> StoreMillis:
+        """The time. Call it outside of a write."""
+        with self._database.reading() as db:
+            return self.inside(db)
+
+    def inside(self, db: sqlite3.Connection) -> StoreMillis:
+        """The time within a write, whose transaction keeps other processes from writing."""
+        return self._pass(db.execute(READ_TIME).fetchone()[0])
+
+    def keep(self, db: sqlite3.Connection) -> None:
+        """Write the time down for later processes, if that was not done for long."""
+        (stored,) = db.execute(READ_TIME).fetchone()
+        now = self._pass(stored)
+        if now > stored + KEPT:
+            db.execute("UPDATE store SET now = ?", (now,))
+
+    def _pass(self, stored: int) -> StoreMillis:
+        boot, (seen, at) = self._clock.monotonic(), self._last
+        now = StoreMillis(max(int(stored), seen + int((boot - at) * 1000)))
+        self._last = now, boot
+        return now
+
+
+# The room on the disk: new messages are refused while old ones can still be applied.
+
+
+SMALL_DISK: Final = 10
+"""The reserve is at most the size of the disk divided by this."""
+GROWTH: Final = 6
+"""Bytes by which the file may grow to apply one pending byte. 4.6 were measured where each increment has a short id,
+and so a receipt."""
+LOG_GROWTH: Final = 16
+"""Bytes by which the log may grow for one pending byte, since each commit writes all pages that it touches."""
+LARGEST_LOG: Final = 24 * 2**20
+"""Bytes at which the log has surely been started again."""
+
+
+class Reserve:
+    """Checks free space. Call it where waiting does no harm: a look takes microseconds, unless the disk hangs."""
+
+    def __init__(
+        self, file: Path, least: int, *, applied: bool = True, look: Callable[[Path], os.statvfs_result] = os.statvfs
+    ) -> None:
+        """`applied`: what is pending will be applied on this disk, too, and not just be removed from it."""
+        self._file = file
+        self._least = least
+        self._applied = applied
+        self._look = look
+
+    def check(self, db: sqlite3.Connection, pending: int, *, large: bool = False) -> None:
+        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied.
+
+        Call it in the writer's thread, with its connection. `large`: what is to be written is large and can wait, so it
+        leaves twice the reserve to increments.
+        """
+        try:
+            free, kept = self._free_and_kept()
+        except OSError:
+            return  # a write will report what is wrong
+        needed = kept + pending
+        if self._applied:
+            needed = max(kept, min(LOG_GROWTH * pending, LARGEST_LOG)) + GROWTH * pending + self._in_the_log(db)
+        full = f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free"
+        if large and free < 2 * needed:
+            raise StorageFullError(
+                f"{full}, and exports leave the rest to increments: free some space, or delete exports that you have"
+                " read (DELETE /v1/jobs/{id})"
+            )
+        if free < needed:
+            raise StorageFullError(
+                f"{full}: free some space; the rest is kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"
+            )
+
+    def spare(self) -> int:
+        """Free bytes beyond those that are kept. Raises `OSError` if the disk can't be asked."""
+        free, kept = self._free_and_kept()
+        return free - kept
+
+    def _free_and_kept(self) -> tuple[int, int]:
+        disk = self._look(self._file.parent)
+        return disk.f_bavail * disk.f_frsize, min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
+
+    def _in_the_log(self, db: sqlite3.Connection) -> int:
+        """Bytes by which the file grows when the log is moved into it. The log itself keeps its length after that."""
+        (pages,), (size,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA page_size").fetchone()
+        try:
+            return max(int(pages) * int(size) - os.stat(self._file).st_size, 0)  # noqa: PTH116 (for each message)
+        except OSError:
+            return 0

@@ -28,9 +28,7 @@ from shared.model.jobs import (
     share_of,
     sharers_of,
 )
-from shared.sqlite.database import Database
-from shared.sqlite.disk import Reserve
-from shared.sqlite.time import READ
+from shared.sqlite.database import READ_TIME, Database, Reserve
 
 # Admits exports into a SQLite file within limits, and gives their room back to the disk.
 
@@ -57,7 +55,7 @@ class ExportRoom:
         """Raise `ShareError` if no other export may begin."""
         for owner in sharers_of(job):
             number, expires = db.execute(_KEPT, (EXPORT, *bounds_of(owner), FAILED)).fetchone()
-            left = (expires - db.execute(READ).fetchone()[0]) / 1_000
+            left = (expires - db.execute(READ_TIME).fetchone()[0]) / 1_000
             check_exports(owner, "MAX_EXPORTS", self._most, number, left=left)
             size = self._count(db, owner)
             check_exports(owner, "MAX_EXPORT_BYTES", self._most_bytes, size, left=left, unit="bytes of exports")

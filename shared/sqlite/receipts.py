@@ -1,19 +1,20 @@
-"""The receipts in a SQLite file: those in the table of this name, and `ids`. Dead receipts can be found by their
-counters, too.
+"""The receipts in a SQLite file. Most are those of clients' ids, and are kept as half a hash each. Dead receipts can be
+found by their counters, too.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from shared.model.buckets import Instant, StoreMillis
+from shared.model import receipt_notes
+from shared.model.buckets import BEGINNING, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.words import Receipt
-from shared.sqlite import ids
+from shared.model.receipts import half_of_id, key_of_half
+from shared.model.words import APPLIED, Receipt
 
 MOST_BYTES: Final = 2**22
 """Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
@@ -38,11 +39,11 @@ def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -
     small: list[Receipt] = []
     rest: list[Receipt] = []
     for receipt in receipts:
-        (small if ids.takes(receipt) else rest).append(receipt)
+        (small if _takes(receipt) else rest).append(receipt)
     try:
-        if ids.find(db, [one.key for one in receipts]) or _exists(db, small):
+        if _find_ids(db, [one.key for one in receipts]) or _exists(db, small):
             raise AlreadyAppliedError("the receipt of an id in this commit exists")
-        ids.insert(db, small)
+        _insert_ids(db, small)
         db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in rest])
     except sqlite3.IntegrityError:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
@@ -70,7 +71,7 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
     if not keys:
         return {}
     rows = db.execute(_FIND, (_json(keys),)).fetchall()
-    return ids.find(db, keys) | {row[0]: _receipt(db, row) for row in rows}
+    return _find_ids(db, keys) | {row[0]: _receipt(db, row) for row in rows}
 
 
 async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:
@@ -126,3 +127,109 @@ def _receipt(db: sqlite3.Connection, row: tuple[str, StoreMillis, str, bytes, by
     key, expires, state, note, body = row
     names = db.execute("SELECT counter FROM dead WHERE key = ? ORDER BY place", (key,)) if body else ()
     return Receipt(key, expires, state, note, tuple([counter for (counter,) in names]), body)
+
+
+LOW: Final = 32
+_MASK: Final = 2**LOW - 1
+_CARRY: Final = (
+    "INSERT INTO carried VALUES (?, ?, ?)"
+    " ON CONFLICT (counter) DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
+)
+MOST_CARRIED: Final = 2**20
+"""Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
+
+
+def _sweep_noted(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
+    """Delete receipts that expired before `before`, and keep their sums in `carried`. 0 stands for no expiry."""
+    rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
+    keys: list[tuple[str]] = []
+    sums: dict[str, int] = {}
+    size = 0
+    for key, note in rows:
+        keys.append((key,))
+        for counter, delta in receipt_notes.read(note).sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        size += len(note)
+        if size > MOST_CARRIED:
+            break
+    rows.close()
+    carry(db, sums)
+    db.executemany("DELETE FROM receipts WHERE key = ?", keys)
+    return len(keys)
+
+
+def carry(db: sqlite3.Connection, sums: Mapping[str, int]) -> None:
+    db.executemany(_CARRY, [(counter, delta >> LOW, delta & _MASK) for counter, delta in sums.items()])
+
+
+def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
+    """Delete up to `limit` receipts that expired before `before`; returns how many."""
+    swept = _sweep_noted(db, before, limit)
+    return swept + _sweep_ids(db, before, limit - swept)
+
+
+# The ids of clients that were applied: half a hash each, in two generations. See docs/adr/0029.
+#
+# New ids go to the younger generation. The elder is deleted when the last of its ids has expired; then the younger
+# becomes the elder. So ids live for their lifetime at least, and at most twice as long.
+
+
+_YOUNGER: Final = "SELECT max(number) FROM generations"
+_INSERT_ID: Final = "INSERT INTO ids (generation, half) VALUES (?, ?)"
+_EXPIRE_IDS: Final = "UPDATE generations SET expires = max(expires, ?) WHERE number = ?"
+_FIND_IDS: Final = (
+    "WITH RECURSIVE at (i) AS (VALUES (1) UNION ALL SELECT i + 16 FROM at WHERE i + 16 < length(:halves))"
+    " SELECT half, expires FROM at CROSS JOIN generations CROSS JOIN ids"
+    " ON generation = number AND half = substr(:halves, i, 16)"
+)
+_IDS: Final = "SELECT half, expires FROM ids JOIN generations ON number = generation WHERE generation = ? ORDER BY half"
+_BOUND: Final = "SELECT half FROM ids WHERE generation = ? ORDER BY half LIMIT 1 OFFSET ?"
+_DELETE_SOME: Final = "DELETE FROM ids WHERE generation = ? AND half < ?"
+_DELETE_IDS: Final = "DELETE FROM ids WHERE generation = ?"
+
+
+def _takes(receipt: Receipt) -> bool:
+    """Whether it is a receipt to keep here: of an applied id, with nothing to say but that."""
+    return bool(
+        receipt.state == APPLIED and receipt.expires and not receipt.note and half_of_id(receipt.key) is not None
+    )
+
+
+def _insert_ids(db: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
+    """Keep receipts that are new. Two ids of equal halves take one row."""
+    if receipts:
+        (younger,) = db.execute(_YOUNGER).fetchone()
+        halves = {half for one in receipts if (half := half_of_id(one.key)) is not None}
+        db.executemany(_INSERT_ID, [(younger, half) for half in sorted(halves)])
+        db.execute(_EXPIRE_IDS, (max(one.expires for one in receipts), younger))
+
+
+def _find_ids(db: sqlite3.Connection, keys: Iterable[str]) -> dict[str, Receipt]:
+    """The receipts that exist here, by key. They expire no earlier than they say."""
+    halves = {half: key for key in keys if (half := half_of_id(key)) is not None}
+    rows = db.execute(_FIND_IDS, {"halves": b"".join(halves)}).fetchall() if halves else ()
+    return {halves[half]: Receipt(halves[half], expires, APPLIED) for half, expires in rows}
+
+
+def id_rows(db: sqlite3.Connection) -> list[Iterator[tuple[Any, ...]]]:
+    """Key, expires, state, note and time of all receipts of each generation, in order, for an audit."""
+    return [_rows_of(db, number) for (number,) in db.execute("SELECT number FROM generations").fetchall()]
+
+
+def _rows_of(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]]:
+    for half, expires in db.execute(_IDS, (number,)):
+        yield key_of_half(half), expires, APPLIED, b"", BEGINNING
+
+
+def _sweep_ids(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
+    """Delete up to `limit` ids of the elder generation, if all of it expired before `before`; returns how many."""
+    (elder, expires), (younger, used) = db.execute("SELECT number, expires FROM generations ORDER BY number").fetchall()
+    if limit <= 0 or expires >= before:
+        return 0
+    if bound := db.execute(_BOUND, (elder, limit)).fetchone():
+        return db.execute(_DELETE_SOME, (elder, *bound)).rowcount
+    swept = db.execute(_DELETE_IDS, (elder,)).rowcount
+    if used:
+        db.execute("DELETE FROM generations WHERE number = ?", (elder,))
+        db.execute("INSERT INTO generations VALUES (?, 0)", (younger + 1,))
+    return swept

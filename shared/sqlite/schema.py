@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.errors import SettingsError
-from shared.sqlite.buckets import TABLES
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
@@ -68,7 +67,7 @@ _TABLES: Final = """
     CREATE TABLE ids (generation INTEGER NOT NULL, half BLOB NOT NULL, PRIMARY KEY (generation, half)) WITHOUT ROWID;
     CREATE TABLE generations (number INTEGER PRIMARY KEY, expires INTEGER NOT NULL);
     INSERT INTO generations VALUES (0, 0), (1, 0);
-    -- `time` counts commits; `now` is the file's own time in milliseconds, see `time`.
+    -- `time` counts commits; `now` is the file's own time in milliseconds, see `FileTime`.
     CREATE TABLE store (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         time INTEGER,
@@ -129,6 +128,23 @@ _TABLES: Final = """
         key TEXT NOT NULL, place INTEGER NOT NULL, counter TEXT NOT NULL, PRIMARY KEY (key, place)
     ) WITHOUT ROWID;
     CREATE INDEX dead_counter ON dead (counter);
+    -- Counts by time. `followed` in `store` says which rules the commits of flushers followed, and until when.
+    CREATE TABLE buckets (
+        counter TEXT NOT NULL,
+        period TEXT NOT NULL,
+        begin INTEGER NOT NULL,
+        shard INTEGER NOT NULL,
+        count INTEGER NOT NULL CHECK (typeof(count) = 'integer'),
+        expires INTEGER NOT NULL,
+        PRIMARY KEY (counter, period, begin, shard)
+    ) WITHOUT ROWID;
+    CREATE INDEX buckets_expires ON buckets (expires);
+    -- What counts by time know of dates, see `Dates`.
+    CREATE TABLE dates (
+        only INTEGER PRIMARY KEY CHECK (only = 1), closed INTEGER NOT NULL, latest INTEGER NOT NULL
+    );
+    INSERT INTO dates VALUES (1, 0, 0);
+
     -- See `shared.model.receipts`.
     CREATE TABLE promises (
         reach INTEGER NOT NULL, life INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (reach, life)
@@ -146,7 +162,7 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
         return
     pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {pragmas} COMMIT;")
+        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {pragmas} COMMIT;")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")

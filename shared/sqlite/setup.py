@@ -14,9 +14,19 @@ from typing import Final, NamedTuple
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import DataFile, flaw_of, make_file, real, uri_of
-from shared.sqlite.database import Database
-from shared.sqlite.disk import MEMORY, NETWORK, SHARED, SMALL_DISK, mount_of, mounts
+from shared.sqlite.data_file import (
+    MEMORY,
+    NETWORK,
+    SHARED,
+    DataFile,
+    flaw_of,
+    make_file,
+    mount_of,
+    mounts,
+    real,
+    uri_of,
+)
+from shared.sqlite.database import SMALL_DISK, Database
 from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
 
 LONGEST_CHECK: Final = 30.0

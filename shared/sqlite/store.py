@@ -1,4 +1,6 @@
-"""The store in a SQLite file: commits, snapshots, guards and import marks as tables; a commit is one transaction."""
+"""The store in a SQLite file: a commit is one transaction over receipts, guards, marks, shards and counts by time, and
+a snapshot is one that reads.
+"""
 
 import asyncio
 import sqlite3
@@ -9,23 +11,187 @@ from typing import Any, Final
 import orjson
 
 from shared.model import dead_receipt_bodies
-from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis, WallSeconds
-from shared.model.errors import AlreadyAppliedError, ChangedError, GoneError, LateError, RefusedError
+from shared.model.buckets import (
+    ByTime,
+    Counts,
+    Dates,
+    Followed,
+    Instant,
+    StoreMillis,
+    WallMillis,
+    WallSeconds,
+    followed_of,
+    text_of,
+)
+from shared.model.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    CrowdedError,
+    GoneError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+)
 from shared.model.exact_reads import ids_of
 from shared.model.imports import Mark
 from shared.model.ranges import last_name
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Guard, Receipt, Receipts, Total
+from shared.model.sharding import moved, number_for, was_compacted
+from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
-from shared.sqlite import buckets, ids, receipts, shards
-from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
-from shared.sqlite.database import Database, translate
-from shared.sqlite.disk import Reserve
+from shared.sqlite import receipts
+from shared.sqlite.audit_data import PAGE, SqliteAuditData
+from shared.sqlite.database import Database, FileTime, Reserve, translate
 from shared.sqlite.overlay import raise_floors
-from shared.sqlite.shards import compact, number_of
-from shared.sqlite.time import FileTime
 
-# Changes the guards of counters in a SQLite file, and removes counters that were deleted.
+# Shards: sums are added to them, and a counter gets more of them or fewer.
+
+
+_FIND_SHARDS: Final = (
+    "SELECT counter, shard, count FROM json_each(?) AS asked"
+    " CROSS JOIN shards ON counter = json_extract(asked.value, '$[0]')"
+    " AND shard = json_extract(asked.value, '$[1]')"
+)
+_NUMBERS: Final = "SELECT counter, num_shards FROM json_each(?) CROSS JOIN configs ON counter = value"
+_ADD_TO_SHARD: Final = (
+    "INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)"
+    " ON CONFLICT (counter, shard) DO UPDATE SET count = count + excluded.count"
+)
+_RAISE: Final = (
+    "INSERT INTO configs (counter, num_shards) VALUES (?, ?)"
+    " ON CONFLICT (counter) DO UPDATE SET num_shards = max(num_shards, excluded.num_shards)"
+)
+
+
+def _numbers_of(db: sqlite3.Connection, counters: Iterable[str]) -> dict[str, int]:
+    """The number of shards of each counter that has a config."""
+    return dict(db.execute(_NUMBERS, (_json(counters),)).fetchall())
+
+
+def _raise_shards(db: sqlite3.Connection, numbers: Iterable[tuple[str, int]]) -> None:
+    """Each counter has so many shards from now on, or more."""
+    db.executemany(_RAISE, numbers)
+
+
+def _add_to_shards(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
+    """Add to all of these shards. The errors are those of `Commits.apply`."""
+    there = {
+        (counter, shard): count for counter, shard, count in db.execute(_FIND_SHARDS, (_json(one[:2] for one in adds),))
+    }
+    if full := [shard for shard, count in there.items() if not -SHARD_FULL <= count <= SHARD_FULL]:
+        raise ShardFullError(full)
+    if new := [one for one in adds if one[:2] not in there]:
+        numbers = _numbers_of(db, {one.counter for one in new})
+        if shrunk := {one.counter for one in new if was_compacted(one, numbers.get(one.counter, 0))}:
+            raise ShrunkError(shrunk)
+        _raise_shards(db, [(one.counter, number_for(one, numbers.get(one.counter, 0))) for one in new])
+    db.executemany(_ADD_TO_SHARD, [one[:3] for one in adds])
+
+
+def _json(values: Iterable[object]) -> str:
+    return orjson.dumps([*values]).decode()
+
+
+def _number_of(db: sqlite3.Connection, counter: str) -> int:
+    """The counter's number of shards; 0 without a config."""
+    row = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
+    return row[0] if row else 0
+
+
+def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Receipt) -> int:
+    """See `ShardNumbers.compact`. Any number of shards fits into the one transaction."""
+    if db.execute("SELECT 1 FROM receipts WHERE key = ?", (receipt.key,)).fetchone():
+        raise AlreadyAppliedError("the receipt of this compaction exists")
+    if (number := _number_of(db, counter)) <= num_shards:
+        return number
+    counts = dict(db.execute("SELECT shard, count FROM shards WHERE counter = ?", (counter,)).fetchall())
+    leaving = sum(count for shard, count in counts.items() if shard >= num_shards)
+    given = moved([counts.get(shard, 0) for shard in range(num_shards)], leaving)
+    if given is None:
+        raise CrowdedError(f"{counter} holds too much for {num_shards} shards")
+    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
+    for shard, part in enumerate(given):
+        if part:  # which may be beyond int64, though what the shard holds then is not
+            row = (counter, shard, counts.get(shard, 0) + part)
+            db.execute("REPLACE INTO shards (counter, shard, count) VALUES (?, ?, ?)", row)
+    db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
+    receipts.insert(db, [receipt], time)
+    return num_shards
+
+
+# Counts by time: a row for each shard of a bucket, and what is known of dates.
+
+
+_ADD_TO_BUCKET: Final = (
+    "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"
+    " DO UPDATE SET count = count + excluded.count, expires = max(expires, excluded.expires)"
+    " WHERE count BETWEEN ? AND ?"
+)
+_SWEEP_BUCKETS: Final = (
+    "DELETE FROM buckets WHERE (counter, period, begin, shard) IN"
+    " (SELECT counter, period, begin, shard FROM buckets WHERE expires < ? LIMIT ?)"
+)
+_READ_BUCKETS: Final = "SELECT begin, count FROM buckets WHERE counter = ? AND period = ? AND begin >= ? AND begin < ?"
+ROWS_AT_ONCE: Final = 2_000
+"""Rows to read before other tasks get a turn."""
+
+
+def _add_to_buckets(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
+    """Add to buckets. `wall`: the present."""
+    before = _dates(db)
+    after, adds = before.after(by_time, wall)
+    full = set()
+    for bucket, shard, delta, expires in adds:
+        if not db.execute(_ADD_TO_BUCKET, (*bucket, shard, delta, expires, -SHARD_FULL, SHARD_FULL)).rowcount:
+            full.add((bucket.counter, shard))
+    if full:
+        raise ShardFullError(full)
+    _keep_dates(db, before, after)
+
+
+def _close_periods(db: sqlite3.Connection, until: WallMillis, wall: WallMillis) -> None:
+    """See `Periods`. `wall`: the present."""
+    before = _dates(db)
+    _keep_dates(db, before, before.closing(until, wall))
+
+
+def _keep_dates(db: sqlite3.Connection, before: Dates, after: Dates) -> None:
+    if after.followed is not before.followed:
+        db.execute("UPDATE store SET followed = ?", (text_of(after.followed),))
+    if after[1:] != before[1:]:
+        db.execute("UPDATE dates SET closed = ?, latest = ?", after[1:])
+
+
+async def _counts_of(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+    """See `Snapshot`."""
+    found: dict[WallMillis, int] = {}
+    rows = db.execute(_READ_BUCKETS, (counter, by, begin, end))
+    while some := rows.fetchmany(ROWS_AT_ONCE):
+        for when, count in some:  # summed in Python, as totals are
+            found[when] = found.get(when, 0) + count
+        if len(some) == ROWS_AT_ONCE:
+            await asyncio.sleep(0)
+    followed, closed, _ = _dates(db)
+    return Counts(found, followed, closed)
+
+
+def _sweep_buckets(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
+    return db.execute(_SWEEP_BUCKETS, (now, max(limit, 0))).rowcount
+
+
+def _dates(db: sqlite3.Connection) -> Dates:
+    return Dates(_followed(db), *db.execute("SELECT closed, latest FROM dates").fetchone())
+
+
+def _followed(db: sqlite3.Connection) -> list[Followed]:
+    """See `Counts`."""
+    (text,) = db.execute("SELECT followed FROM store").fetchone()
+    return followed_of(text)
+
+
+# Guards: they change, and counters that were deleted are removed.
 
 
 _CHANGE: Final = (
@@ -35,14 +201,14 @@ _CHANGE: Final = (
 )
 
 
-def change(db: sqlite3.Connection, counter: str, guard: Guard, time: Instant) -> None:
+def _change(db: sqlite3.Connection, counter: str, guard: Guard, time: Instant) -> None:
     """Change the guard if it still has the version that was seen. Its new version is `time`, that of the commit."""
     its = {"counter": counter, "seen": guard.version, "deleted": guard.deleted, "time": time}
     if not db.execute(_CHANGE, its).rowcount:
         raise ChangedError(f"{counter} has been set meanwhile")
 
 
-def remove(db: sqlite3.Connection, counter: str) -> bool:
+def _remove(db: sqlite3.Connection, counter: str) -> bool:
     """See `Cleanup.remove`. The guard stays, with another version, so that a set that has read what goes restarts."""
     counts = db.execute("SELECT count FROM shards WHERE counter = ?", (counter,)).fetchall()
     if sum(count for (count,) in counts):
@@ -56,7 +222,7 @@ def remove(db: sqlite3.Connection, counter: str) -> bool:
     return True
 
 
-# Reads totals and receipts of one instant in a SQLite file.
+# Totals and receipts of one instant.
 
 
 SLICE: Final = 200
@@ -103,13 +269,13 @@ class SqliteSnapshot:
         return totals
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        return await buckets.counts(self.db, counter, by, begin, end)
+        return await _counts_of(self.db, counter, by, begin, end)
 
 
-# The import marks in a SQLite file: how much of other applications' counters has been added here.
+# Import marks: how much of other applications' counters has been added here.
 
 
-FIND: Final = "SELECT counter, total FROM marks WHERE source = ? AND counter IN (SELECT value FROM json_each(?))"
+_MARKS: Final = "SELECT counter, total FROM marks WHERE source = ? AND counter IN (SELECT value FROM json_each(?))"
 _MOVE: Final = (
     "INSERT INTO marks (source, counter, total) SELECT :source, :counter, :total"
     " WHERE :seen = coalesce((SELECT total FROM marks WHERE source = :source AND counter = :counter), 0)"
@@ -117,7 +283,7 @@ _MOVE: Final = (
 )
 
 
-def move(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+def _move(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
     """Write the marks. Raises `ChangedError` if one is not at the total that was seen."""
     for mark in marks:
         if not db.execute(_MOVE, mark._asdict()).rowcount:
@@ -174,7 +340,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     async def close_periods(self, until: WallMillis) -> None:
-        await self.database.write(lambda db: buckets.close(db, until, int(self._clock.now() * 1_000)))
+        await self.database.write(lambda db: _close_periods(db, until, int(self._clock.now() * 1_000)))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
@@ -193,7 +359,7 @@ class SqliteStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteAuditData(snapshot.db)
+            yield SqliteAuditData(snapshot.db, _followed(snapshot.db))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
@@ -205,24 +371,24 @@ class SqliteStore:
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         with self.database.reading() as db:
-            return shards.numbers_of(db, counters)
+            return _numbers_of(db, counters)
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return dict(self._read(FIND, source, orjson.dumps(counters).decode()))
+        return dict(self._read(_MARKS, source, orjson.dumps(counters).decode()))
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
             self._check_room(db)
-            if make or number_of(db, counter):
-                shards.raise_shards(db, [(counter, num_shards)])
-            return number_of(db, counter)
+            if make or _number_of(db, counter):
+                _raise_shards(db, [(counter, num_shards)])
+            return _number_of(db, counter)
 
         return await self.database.write(work)
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
             self._check_room(db)
-            return compact(db, counter, num_shards, receipt)
+            return _compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
 
@@ -245,7 +411,7 @@ class SqliteStore:
         return {*self._counters(query, orjson.dumps(counters).decode())}
 
     async def remove(self, counter: str) -> bool:
-        return await self.database.write(lambda db: remove(db, counter))
+        return await self.database.write(lambda db: _remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return self._counters(_NAMES, _first(prefix, after), last_name(prefix, until), limit)
@@ -304,14 +470,14 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
     receipts.insert(db, commit.receipts, time)
     receipts.revive(db, commit.revived, time)
     if commit.guard is not None:
-        change(db, *commit.guard, time)
-    move(db, commit.marks)
+        _change(db, *commit.guard, time)
+    _move(db, commit.marks)
     if commit.changes:
         raise_floors(db, commit.changes, Instant(time))
     try:
-        shards.add(db, commit.adds)
+        _add_to_shards(db, commit.adds)
         if commit.by_time is not None:
-            buckets.add(db, commit.by_time, wall)
+            _add_to_buckets(db, commit.by_time, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the sum does not fit into the file: {error}") from error
     return Instant(time)
@@ -323,6 +489,5 @@ def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     """
     oldest = db.execute(_OLDEST).fetchone()
     before = now if oldest is None else min(now, *oldest)
-    swept = sweep(db, before, limit)
-    swept += ids.sweep(db, before, limit - swept)
-    return swept + buckets.sweep(db, now, limit - swept)
+    swept = receipts.sweep(db, before, limit)
+    return swept + _sweep_buckets(db, now, limit - swept)

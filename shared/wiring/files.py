@@ -18,11 +18,18 @@ from shared.model.errors import SettingsError
 from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.sqlite import disk
 from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, claim
-from shared.sqlite.data_file import DataFile, folder_elsewhere, real, sighting_of
-from shared.sqlite.database import Database
-from shared.sqlite.disk import Reserve
+from shared.sqlite.data_file import (
+    MEMORY,
+    DataFile,
+    folder_elsewhere,
+    mount_of,
+    mounts,
+    real,
+    sighting_of,
+    why_ephemeral,
+)
+from shared.sqlite.database import Database, Reserve
 from shared.sqlite.setup import Copied, copy
 from shared.sqlite.spool import SpoolRows, spooled_in
 
@@ -36,11 +43,7 @@ def spool_flaw(settings: Settings) -> str | None:
     folder = real(spool_path(settings)).parent
     if settings.spool_disk == "durable":
         return None
-    why = (
-        "COUNTERSINK_SPOOL_DISK=ephemeral"
-        if settings.spool_disk == "ephemeral"
-        else disk.why_ephemeral(folder, disk.mounts())
-    )
+    why = "COUNTERSINK_SPOOL_DISK=ephemeral" if settings.spool_disk == "ephemeral" else why_ephemeral(folder, mounts())
     if why is None:
         return None
     return (
@@ -93,7 +96,7 @@ def all_files(settings: Settings) -> Sequence[Path]:
 
 def elsewhere(file: Path) -> Path | None:
     """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
-    if disk.mount_of(real(file).parent, disk.mounts()).kind in disk.MEMORY:
+    if mount_of(real(file).parent, mounts()).kind in MEMORY:
         return None
     return folder_elsewhere(os.environ)
 

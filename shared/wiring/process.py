@@ -27,8 +27,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, SqliteTasks, topic_of
-from shared.sqlite.database import Database
-from shared.sqlite.disk import Reserve
+from shared.sqlite.database import Database, Reserve
 from shared.sqlite.jobs import ExportRoom, SqliteJobs
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore

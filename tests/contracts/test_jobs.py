@@ -12,8 +12,7 @@ from shared.model.errors import RefusedError, ShareError, StorageFullError
 from shared.model.jobs import EXPORT, FAILED, Task
 from shared.ports.store import Jobs
 from shared.sqlite.broker import SqliteTasks
-from shared.sqlite.database import Database
-from shared.sqlite.disk import Reserve
+from shared.sqlite.database import Database, Reserve
 from shared.sqlite.jobs import ExportRoom, SqliteJobs
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing

@@ -17,10 +17,9 @@ from shared.ports.store import Store
 from shared.sqlite import overlay
 from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription
-from shared.sqlite.database import Database
+from shared.sqlite.database import KEPT, Database
 from shared.sqlite.overlay import SqliteOverlay, weight_of
 from shared.sqlite.store import SqliteStore
-from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens

@@ -11,7 +11,7 @@ from countersink_server.cli.audit import AGREES, judge, look
 from shared.model.errors import StorageFullError
 from shared.model.words import MAX_DELTA, Commit
 from shared.ports.store import Balance
-from shared.sqlite.disk import Reserve
+from shared.sqlite.database import Reserve
 from shared.sqlite.store import SqliteStore
 from tests.http.service import Service, running, url_name
 

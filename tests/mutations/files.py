@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.datastore.keys import DEAD as MARK
-from shared.sqlite.audit_data import sweep
+from shared.sqlite.receipts import sweep
 from tests.mutations.mutation import Instead, calling, instead, mutation, returning, returning_later, text
 from tests.mutations.places import CHANGES_SEEN, CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
 
@@ -20,8 +20,8 @@ mutation("the guard of a set is not checked", "shared.sqlite.store._CHANGE", STO
 mutation("the mark of an import is not checked", "shared.sqlite.store._MOVE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
 )
-mutation("a shard is made without telling readers of it", "shared.sqlite.shards.add", STORE)(
-    calling(raise_shards=lambda *_: None)
+mutation("a shard is made without telling readers of it", "shared.sqlite.store._add_to_shards", STORE)(
+    calling(_raise_shards=lambda *_: None)
 )
 
 
@@ -34,10 +34,10 @@ mutation("a file applies messages that somebody else has settled", "shared.sqlit
     returning(frozenset())
 )
 mutation("receipts of messages that are still there are swept", "shared.sqlite.store._sweep", STORE)(instead(sweep))
-mutation("ids of the elder generation are not found", "shared.sqlite.ids._FIND", *IDS)(
+mutation("ids of the elder generation are not found", "shared.sqlite.receipts._FIND_IDS", *IDS)(
     text("generation = number", "generation = number AND number = (SELECT max(number) FROM generations)")
 )
-mutation("a generation expires with the first of its ids", "shared.sqlite.ids._EXPIRE", *IDS)(
+mutation("a generation expires with the first of its ids", "shared.sqlite.receipts._EXPIRE_IDS", *IDS)(
     text("max(expires, ?)", "iif(expires, expires, ?)")
 )
 mutation("an id is taken for new though its receipt has a note", "shared.sqlite.receipts._exists", *IDS)(
@@ -48,12 +48,12 @@ mutation("ids live no longer than receipts of envelopes", "flusher.flush.commit_
 )
 
 
-@mutation("ids of messages that are still there are swept", "shared.sqlite.ids.sweep", *IDS, STORE)
+@mutation("ids of messages that are still there are swept", "shared.sqlite.receipts._sweep_ids", *IDS, STORE)
 def _(sweep: Any) -> Any:
     return lambda db, before, limit: sweep(db, max(before, 10**9), limit)
 
 
-@mutation("the generations turn while something is left of the elder", "shared.sqlite.ids.sweep", *IDS)
+@mutation("the generations turn while something is left of the elder", "shared.sqlite.receipts._sweep_ids", *IDS)
 def _(sweep: Any) -> Any:
     def mutant(db: Any, before: int, limit: int) -> Any:
         (elder, _), (younger, _) = db.execute("SELECT number, expires FROM generations ORDER BY number").fetchall()
@@ -65,13 +65,13 @@ def _(sweep: Any) -> Any:
     return mutant
 
 
-mutation("a start builds on a log that may be on no disk", "shared.sqlite.write_ahead_log.Log.inherit", POWER)(
+mutation("a start builds on a log that may be on no disk", "shared.sqlite.data_file.Log.inherit", POWER)(
     returning(None)
 )
 mutation("the ids in dead receipts are not asked for", "shared.sqlite.store.SqliteSnapshot.read", STORE)(
     calling(ids_of=lambda _: ())
 )
-mutation("a sweep forgets what receipts said", "shared.sqlite.audit_data.carry", STORE)(returning(None))
+mutation("a sweep forgets what receipts said", "shared.sqlite.receipts.carry", STORE)(returning(None))
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )
@@ -94,7 +94,7 @@ def _(revive: Any) -> Any:
     return mutant
 
 
-@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.shards.compact", STORE)
+@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.store._compact", STORE)
 def _(compact: Any) -> Any:
     def mutant(db: Any, counter: str, num_shards: int, receipt: Any) -> Any:
         there = db.execute("SELECT counter, shard, 0 FROM shards WHERE counter = ?", (counter,)).fetchall()
@@ -105,7 +105,7 @@ def _(compact: Any) -> Any:
     return mutant
 
 
-@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.store.remove", STORE)
+@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.store._remove", STORE)
 def _(remove: Any) -> Any:
     def mutant(db: Any, counter: str) -> Any:
         version = db.execute("SELECT version FROM guards WHERE counter = ?", (counter,)).fetchone()
@@ -116,7 +116,7 @@ def _(remove: Any) -> Any:
     return mutant
 
 
-mutation("a file removes what was deleted though it holds something", "shared.sqlite.store.remove", STORE)(
+mutation("a file removes what was deleted though it holds something", "shared.sqlite.store._remove", STORE)(
     calling(sum=lambda _: 0)
 )
 mutation(

@@ -19,17 +19,18 @@ from shared.sqlite.broker import SqlitePublisher, claim, topic_of
 from shared.sqlite.data_file import (
     IN_USE,
     DataFile,
+    Log,
     Sighting,
     flaw_of,
     folder_elsewhere,
     real,
     sighting_of,
     sighting_without_log,
+    to_disk,
 )
 from shared.sqlite.database import Database, connect_to
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.setup import SqliteSetup
-from shared.sqlite.write_ahead_log import Log, to_disk
 
 MESSAGE = Message(b'{"counter":"a"}')
 
@@ -242,12 +243,10 @@ def test_a_log_is_synced_to_the_disk_itself(
 ) -> None:
     """Python has no fdatasync on macOS."""
     calls = []
-    monkeypatch.setattr("shared.sqlite.write_ahead_log.sys.platform", platform)
-    monkeypatch.setattr("shared.sqlite.write_ahead_log.os.fdatasync", lambda _: calls.append("fdatasync"))
-    monkeypatch.setattr("shared.sqlite.write_ahead_log.fcntl.F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr(
-        "shared.sqlite.write_ahead_log.fcntl.fcntl", lambda _, what: calls.append({51: "fullfsync"}[what])
-    )
+    monkeypatch.setattr("shared.sqlite.data_file.sys.platform", platform)
+    monkeypatch.setattr("shared.sqlite.data_file.os.fdatasync", lambda _: calls.append("fdatasync"))
+    monkeypatch.setattr("shared.sqlite.data_file.fcntl.F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr("shared.sqlite.data_file.fcntl.fcntl", lambda _, what: calls.append({51: "fullfsync"}[what]))
     (tmp_path / "file-wal").write_bytes(b"x")
     log = Log(tmp_path / "file")
     log.inherit()

@@ -13,11 +13,10 @@ from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StorageFullError
 from shared.model.imports import Mark
 from shared.model.words import Commit, Message, ShardAdd
+from shared.sqlite import data_file as log
 from shared.sqlite import database as module
-from shared.sqlite import write_ahead_log as log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
-from shared.sqlite.database import Database
-from shared.sqlite.disk import Reserve
+from shared.sqlite.database import Database, Reserve
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 
@@ -85,9 +84,9 @@ async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Da
 async def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "LONGEST", 600_000)
-    monkeypatch.setattr(log, "LOOK", 0.0)
-    monkeypatch.setattr(log, "PAUSE", 0.0)
+    monkeypatch.setattr(log, "LONGEST_LOG", 600_000)
+    monkeypatch.setattr(log, "LOOK_AT_LOG", 0.0)
+    monkeypatch.setattr(log, "PAUSE_OF_LOG", 0.0)
     await database.write(lambda db: db.execute("CREATE TABLE t (a)"))
     await database.write(lambda db: db.execute("INSERT INTO t VALUES (randomblob(200000))"))
     longest = 0

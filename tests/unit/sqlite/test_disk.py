@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.model.errors import StorageFullError
-from shared.sqlite.database import connect_to
-from shared.sqlite.disk import GROWTH, LOG_GROWTH, Reserve
+from shared.sqlite.database import GROWTH, LOG_GROWTH, Reserve, connect_to
 
 MIB = 2**20
 

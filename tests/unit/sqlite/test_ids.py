@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt
-from shared.sqlite import ids, receipts
+from shared.sqlite import receipts
 from shared.sqlite.database import Database
+from shared.sqlite.receipts import _insert_ids, _sweep_ids, _takes
 from shared.sqlite.schema import make_tables
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
@@ -52,10 +53,10 @@ def generations(db: sqlite3.Connection) -> list[tuple[int, int]]:
 
 def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
     one = applied(1)
-    assert ids.takes(one)
+    assert _takes(one)
     others = [one._replace(**change) for change in ({"state": "dead"}, {"note": b"{}"}, {"expires": NEVER})]
     strange = ["i", "i" + "A" * 64, "i" + "0" * 63 + " ", one.key + "0", one.key + "\n", key_of_envelope("id-1")]
-    assert not any(ids.takes(other) for other in [*others, *(one._replace(key=key) for key in strange)])
+    assert not any(_takes(other) for other in [*others, *(one._replace(key=key) for key in strange)])
     assert [half_of_id(key) for key in strange] == [None] * len(strange)
 
 
@@ -94,27 +95,27 @@ def test_two_ids_with_equal_halves_in_one_commit_do_not_keep_it_from_being_done(
 
 def test_a_generation_is_deleted_in_slices_when_all_of_it_has_expired(db: sqlite3.Connection) -> None:
     some = [applied(number, StoreMillis(100 + number)) for number in range(10)]
-    ids.insert(db, some)
-    assert ids.sweep(db, StoreMillis(1), 4) == 0
+    _insert_ids(db, some)
+    assert _sweep_ids(db, StoreMillis(1), 4) == 0
     assert generations(db) == [(1, 109), (2, 0)]
-    ids.insert(db, [applied(10, StoreMillis(200))])
-    assert ids.sweep(db, StoreMillis(109), 4) == 0
-    assert [ids.sweep(db, StoreMillis(110), 4) for _ in range(4)] == [4, 4, 2, 0]
+    _insert_ids(db, [applied(10, StoreMillis(200))])
+    assert _sweep_ids(db, StoreMillis(109), 4) == 0
+    assert [_sweep_ids(db, StoreMillis(110), 4) for _ in range(4)] == [4, 4, 2, 0]
     assert generations(db) == [(2, 200), (3, 0)]
     assert set(receipts.find(db, [one.key for one in (*some, applied(10))])) == {applied(10).key}
 
 
 def test_a_file_without_new_ids_becomes_empty_and_its_generations_stay(db: sqlite3.Connection) -> None:
-    ids.insert(db, [applied(1, StoreMillis(10))])
-    assert sum(ids.sweep(db, StoreMillis(11), 4) for _ in range(4)) == 1
+    _insert_ids(db, [applied(1, StoreMillis(10))])
+    assert sum(_sweep_ids(db, StoreMillis(11), 4) for _ in range(4)) == 1
     assert generations(db) == [(1, 10), (2, 0)]
-    assert ids.sweep(db, StoreMillis(11), 0) == 0
+    assert _sweep_ids(db, StoreMillis(11), 0) == 0
 
 
 def test_other_processes_are_not_kept_waiting_by_a_large_generation(db: sqlite3.Connection) -> None:
     """A slice costs what its rows cost, however many there are: SQLite tells its steps."""
-    ids.insert(db, [applied(number, StoreMillis(10)) for number in range(20_000)])
-    ids.sweep(db, StoreMillis(1), 1)
+    _insert_ids(db, [applied(number, StoreMillis(10)) for number in range(20_000)])
+    _sweep_ids(db, StoreMillis(1), 1)
     steps = 0
 
     def step() -> int:
@@ -123,7 +124,7 @@ def test_other_processes_are_not_kept_waiting_by_a_large_generation(db: sqlite3.
         return 0
 
     db.set_progress_handler(step, 1_000)
-    assert ids.sweep(db, StoreMillis(11), 200) == 200
+    assert _sweep_ids(db, StoreMillis(11), 200) == 200
     db.set_progress_handler(None, 0)
     assert steps < 20
 
@@ -157,14 +158,14 @@ class Lives(RuleBasedStateMachine):
         """`waited`: the days since when the oldest message has been there."""
         before = StoreMillis(self.now - waited * DAY)
         self.db.execute("BEGIN")
-        assert ids.sweep(self.db, before, limit) <= limit
+        assert _sweep_ids(self.db, before, limit) <= limit
         self.db.execute("ROLLBACK" if killed else "COMMIT")
 
     @rule()
     def all_is_swept(self) -> None:
         """Nothing stays for longer than the life of those that came after it."""
         for _ in range(100):
-            ids.sweep(self.db, StoreMillis(self.now), 5)
+            _sweep_ids(self.db, StoreMillis(self.now), 5)
         (elder, *_) = generations(self.db)
         number = self.db.execute("SELECT count(*) FROM ids WHERE generation = ?", (elder[0],)).fetchone()
         assert elder[1] >= self.now or number == (0,)

@@ -12,8 +12,8 @@ from shared.model.words import Message
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
+from shared.sqlite.data_file import why_ephemeral
 from shared.sqlite.database import Database
-from shared.sqlite.disk import why_ephemeral
 from shared.sqlite.spool import SpoolSetup
 from shared.wiring import files
 from shared.wiring.files import Queue, open_spool
@@ -87,7 +87,7 @@ def test_a_mount_point_may_hold_spaces() -> None:
 def test_what_is_said_of_the_disk_beats_what_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disk: str, kind: str, *, keeps: bool
 ) -> None:
-    monkeypatch.setattr("shared.sqlite.disk.mounts", lambda: ROOT.format(kind))
+    monkeypatch.setattr("shared.wiring.files.mounts", lambda: ROOT.format(kind))
     settings = [Settings(broker=BROKER, spool_disk=disk)]
     settings.append(replace(settings[0], spool=str(tmp_path / "named.db")))
     for one in settings:
