@@ -1,5 +1,6 @@
-"""Jobs in a SQLite file, with the results of their tasks, and the room that exports may take."""
+"""Jobs in a SQLite file: the results of their tasks, the room that exports may take, and the tasks that wait."""
 
+import logging
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +10,7 @@ import orjson
 
 from shared.model.buckets import StoreMillis, WallMillis
 from shared.model.envelope import span_of, text_of
-from shared.model.errors import RefusedError
+from shared.model.errors import NewerError, RefusedError, UnreadableError
 from shared.model.jobs import (
     EXPORT,
     FAILED,
@@ -19,15 +20,22 @@ from shared.model.jobs import (
     Job,
     JobState,
     Progress,
+    Task,
     bounds_of,
     check_exports,
     check_running,
     noted,
     owner_of,
+    read,
     recalled,
     share_of,
     sharers_of,
+    written,
 )
+from shared.ports.store import Lease
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+from shared.sqlite.broker import Leases
 from shared.sqlite.database import READ_TIME, Database, Reserve
 
 # Admits exports into a SQLite file within limits, and gives their room back to the disk.
@@ -232,3 +240,75 @@ def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict
         (job, orjson.dumps([*begins]).decode()),
     )
     return {begin: recalled(note, chunk) for begin, note, chunk in rows}
+
+
+# The tasks that wait, with leases like those of the broker's messages.
+
+
+_log = logging.getLogger(__name__)
+
+POLL: Final = 0.05
+"""Seconds between two looks for tasks. A look takes a few microseconds."""
+_LEASE_TASKS: Final = """
+    UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
+    WHERE seq IN (SELECT seq FROM tasks WHERE until <= :now OR until > :longest ORDER BY seq LIMIT :limit)
+    RETURNING seq, attempt, data
+"""
+
+
+class SqliteTasks:
+    """Hands out tasks in the order in which they came, so that one job does not hold up another. A task that is given
+    back goes to the end.
+
+    A task that is published twice costs only a look, since its record says that it is done.
+    """
+
+    def __init__(self, database: Database, clock: Clock, lease: float) -> None:
+        self._database = database
+        self._lease = lease
+        self._leases = Leases(database, clock, "tasks")
+        self._any = f"SELECT EXISTS {self._leases.lapsed}"
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        rows = [(written(task),) for task in tasks]
+        if rows:
+            await self._database.write(lambda db: db.executemany("INSERT INTO tasks (data) VALUES (?)", rows).rowcount)
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        if not await self._leases.come(self._any, wait, min(POLL, wait)):
+            return ()
+        values = {**self._leases.times(), "limit": limit, "lease": int(self._lease * 1000)}
+
+        def work(db: sqlite3.Connection) -> list[Lease]:
+            leases = []
+            for seq, attempt, data in db.execute(_LEASE_TASKS, values).fetchall():
+                try:
+                    leases.append(Lease(f"{seq}.{attempt}", read(data)))
+                except NewerError as error:  # when the lease ends, it is handed out again
+                    metrics.NEWER.inc()
+                    _log.warning("task %d is left to newer flushers: %s", seq, error)
+                except UnreadableError as error:  # otherwise it would end each process that takes it
+                    _log.error("task %d is dropped: %s", seq, error)
+                    db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))
+            return leases
+
+        return await self._database.write(work)
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        await self._leases.extend(tokens, self._lease)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            for token in tokens:
+                row = db.execute("SELECT data FROM tasks WHERE seq = ?", token.split(".")[:1]).fetchone()
+                if self._leases.end(db, token) is not None:
+                    db.execute("INSERT INTO tasks (data) VALUES (?)", row)
+
+        await self._database.write(work)
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            for token in tokens:
+                self._leases.end(db, token)
+
+        await self._database.write(work)

@@ -42,8 +42,8 @@ from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, Sha
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
+from shared.sqlite.broker import raise_floors
 from shared.sqlite.database import Database, FileTime, Reserve, translate
-from shared.sqlite.overlay import raise_floors
 
 # Shards: sums are added to them, and a counter gets more of them or fewer.
 

@@ -26,10 +26,9 @@ from shared.ports.store import Balance, Jobs, Store, Tasks
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
-from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, SqliteTasks, topic_of
+from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database, Reserve
-from shared.sqlite.jobs import ExportRoom, SqliteJobs
-from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import opener, store_of
 from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled

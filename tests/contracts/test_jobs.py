@@ -11,9 +11,8 @@ from shared.model.buckets import StoreMillis
 from shared.model.errors import RefusedError, ShareError, StorageFullError
 from shared.model.jobs import EXPORT, FAILED, Task
 from shared.ports.store import Jobs
-from shared.sqlite.broker import SqliteTasks
 from shared.sqlite.database import Database, Reserve
-from shared.sqlite.jobs import ExportRoom, SqliteJobs
+from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting

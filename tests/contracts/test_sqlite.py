@@ -14,11 +14,16 @@ from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
-from shared.sqlite import overlay
-from shared.sqlite import overlay as sqlite_overlay
-from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription
+from shared.sqlite import broker as broker_module
+from shared.sqlite.broker import (
+    SqliteDeadLetters,
+    SqliteOverlay,
+    SqlitePublisher,
+    SqliteSubscription,
+    raise_floors,
+    weight_of,
+)
 from shared.sqlite.database import KEPT, Database
-from shared.sqlite.overlay import SqliteOverlay, weight_of
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
 from tests.contracts.audit_data import AuditDataContract
@@ -285,7 +290,7 @@ class TestSqliteOverlay(OverlayContract):
             return SqliteOverlay(another, "topic")
 
         async def changed(counters: Sequence[str], time: Instant) -> None:
-            await database.write(lambda db: overlay.raise_floors(db, counters, time))
+            await database.write(lambda db: raise_floors(db, counters, time))
 
         return Accepted(
             SqlitePublisher(database, clock, ROOM),
@@ -299,7 +304,7 @@ class TestSqliteOverlay(OverlayContract):
     async def test_who_fell_behind_the_log_of_acks_begins_anew(
         self, accepted: Accepted, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(overlay, "ACKS_KEPT", 2)
+        monkeypatch.setattr(broker_module, "ACKS_KEPT", 2)
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         for floor in range(1, 8):
@@ -319,7 +324,7 @@ class TestSqliteOverlay(OverlayContract):
         self, accepted: Accepted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In each slice of it: nothing is missed, nothing is there twice, and others wait for all of it."""
-        monkeypatch.setattr(sqlite_overlay, "SLICE", 2)
+        monkeypatch.setattr(broker_module, "READ_AT_ONCE", 2)
         late = await accepted.restarted()
         for number in range(7):
             await publish(accepted, Envelope(f"e{number}", {"a": 1}))

@@ -18,9 +18,9 @@ from shared.model.envelope import Envelope
 from shared.model.jobs import KINDS, RUNNING
 from shared.model.words import DEAD, Commit, Receipt, View
 from shared.runtime.retry import Stop
+from shared.sqlite.broker import SqliteOverlay
 from shared.sqlite.database import connect_to
 from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.overlay import SqliteOverlay
 from tests.http.answer import Answer
 from tests.http.service import Service, running
 

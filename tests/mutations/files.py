@@ -75,7 +75,7 @@ mutation("a sweep forgets what receipts said", "shared.sqlite.receipts.carry", S
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )
-mutation("a raised floor is not told to other processes", "shared.sqlite.overlay.raise_floors", STORE)(
+mutation("a raised floor is not told to other processes", "shared.sqlite.broker.raise_floors", STORE)(
     calling(_tell=lambda *_: None)
 )
 

@@ -124,7 +124,7 @@ def _(start: Any) -> Any:
 
 @mutation(
     "what a file's queue is given back is handed out again at once",
-    "shared.sqlite.broker.SqliteTasks.give_back",
+    "shared.sqlite.jobs.SqliteTasks.give_back",
     KEPT_JOBS,
 )
 def _(_: Any) -> Any:

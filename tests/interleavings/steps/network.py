@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.counters.kept_by_broker import KeptByBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis
 from shared.model.envelope import Envelope
@@ -16,7 +15,7 @@ from shared.model.receipts import Promise
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.broker import Check, at_any_time
 from shared.ports.store import AuditData, Snapshot
-from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.broker import KeptByBroker, MemoryBroker, MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore
 

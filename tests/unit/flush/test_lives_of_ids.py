@@ -11,9 +11,8 @@ from shared.model.buckets import Millis
 from shared.model.envelope import Envelope
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR, Promise, key_of_increment, promised
 from shared.model.words import Increment
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
-from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.world.flushing import tools_of

@@ -22,9 +22,9 @@ from shared.model.words import Delivery, Letter, Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
 from shared.runtime.retry import Backoff, Stop
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, SqliteTasks, topic_of
+from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
-from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.jobs import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock

@@ -17,8 +17,8 @@ from shared.model.imports import Foreign
 from shared.model.jobs import ADD, Job, lifetime_of_job
 from shared.model.receipts import DAY, promised
 from shared.model.words import DEAD, Commit, Receipt, ShardAdd
+from shared.sqlite.broker import SqliteOverlay
 from shared.sqlite.database import Database
-from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 

@@ -15,7 +15,7 @@ from shared.config.findings import FAIL
 from shared.model.errors import DamagedError, LostFileError, SettingsError
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
-from shared.sqlite.broker import SqlitePublisher, claim, topic_of
+from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, claim, topic_of
 from shared.sqlite.data_file import (
     IN_USE,
     DataFile,
@@ -29,7 +29,6 @@ from shared.sqlite.data_file import (
     to_disk,
 )
 from shared.sqlite.database import Database, connect_to
-from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.setup import SqliteSetup
 
 MESSAGE = Message(b'{"counter":"a"}')

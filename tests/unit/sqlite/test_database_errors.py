@@ -12,10 +12,9 @@ import pytest
 from shared.model.buckets import StoreMillis
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
 from shared.model.words import Commit, Message, Receipt
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
 from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
-from shared.sqlite.overlay import SqliteOverlay, weight_of
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 

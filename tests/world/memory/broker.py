@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Final
 
-from shared.counters.kept_by_broker import KeptByBroker
 from shared.counters.pending import Pending
 from shared.model.buckets import BrokerMillis, Instant
+from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
 from shared.model.words import Delivery, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
@@ -147,6 +149,33 @@ class MemoryBroker:
         number, attempt = token.split(".")
         held = self._messages.get(int(number))
         return held if held and held.attempt == int(attempt) and held.until > 0 else None
+
+
+class KeptByBroker:
+    """Does nothing: publishes add the entries, and acks settle them."""
+
+    shared: Final = True
+    crowded: Final = False
+    kept_by_broker: Final = True
+
+    def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def check(self) -> None:
+        """Do nothing: the broker's own check is enough."""
+
+    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
+        """Do nothing: the ack settles them."""
+
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
+        """Do nothing: the commit itself raises the floors."""
+        return None
+
+    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
+        """Do nothing: the commit did it, so nobody sees the one without the other."""
+
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
+        return {}
 
 
 class MemoryOverlay(KeptByBroker):
