@@ -82,6 +82,12 @@ class Bench:
     async def publish(self, *envelopes: Envelope) -> None:
         await self.broker.publish([encode(envelope) for envelope in envelopes])
 
+    async def flush(self, *envelopes: Envelope) -> None:
+        """Publish these, and apply what one pull brings."""
+        await self.publish(*envelopes)
+        await self.flusher.pull_once(0)
+        await self.flusher.flush_once()
+
     async def total(self, counter: str = "a") -> int:
         async with self.store.snapshot() as snapshot:
             totals, _ = await snapshot.read([counter], ())

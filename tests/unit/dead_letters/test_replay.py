@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from flusher.dead_letters.desk import LEFT_AS_UNSURE, Replay, ReplayOutcome, drop
-from flusher.dead_letters.letters import open_letter, open_receipt
+from flusher.dead_letters.letters import OpenedLetter, open_letter, open_receipt
 from flusher.flush.window import TOO_OLD
 from shared.model import dead_receipt_bodies
 from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment, promised
-from shared.model.words import Commit, Increment, Letter, Message, Receipt
+from shared.model.words import Commit, Delivery, Increment, Letter, Message, Receipt
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryOverlay
@@ -46,20 +46,30 @@ class Morgue(Bench):
     def __init__(self, *, ages: bool = False) -> None:
         super().__init__(Moody, ages=ages)
         self._ages = ages
-
-    async def flush(self, *envelopes: Envelope) -> None:
-        await self.publish(*envelopes)
-        await self.flusher.pull_once(0)
-        await self.flusher.flush_once()
+        self.letters = MemoryDeadLetters(self.broker)
 
     def cured(self) -> None:
         self.store.refused = set()
 
-    async def replay(self, *, too_old: bool = False, patience: float = 0.0) -> list[ReplayOutcome]:
-        letters = MemoryDeadLetters(self.broker)
-        found = [open_letter(letter, "t") for letter in await letters.pull(1_000, 10**9)]
-        replay = Replay(self.flusher._tools, letters, ages=self._ages, too_old=too_old)
-        return await replay.run(found, patience)
+    async def bury(self, reason: str) -> Delivery:
+        """The message that waits, as a flusher would that gives it up and is killed before it writes a receipt."""
+        (held,) = await self.broker.pull(1, 10**9, 0)
+        await self.broker.bury(held, reason)
+        return held
+
+    async def opened(self, kept: str = "letter") -> list[OpenedLetter]:
+        """Of what is dead, the letters that the broker has, or the receipts of the store."""
+        if kept == "receipt":
+            return [open_receipt(one) for one in await self.store.dead("", 10)]
+        self.letters = MemoryDeadLetters(self.broker)  # of another process, which may get all of them
+        return [open_letter(letter, "t") for letter in await self.letters.pull(1_000, 10**9)]
+
+    async def replay(
+        self, opened: Sequence[OpenedLetter] | None = None, *, too_old: bool = False
+    ) -> list[ReplayOutcome]:
+        """All letters, if it is not said which."""
+        opened = await self.opened() if opened is None else opened
+        return await Replay(self.flusher._tools, self.letters, ages=self._ages, too_old=too_old).run(opened, 0.0)
 
     async def receipt(self, key: str) -> Receipt | None:
         return (await self.store.receipts([key])).found.get(key)
@@ -101,19 +111,16 @@ async def test_what_an_older_flusher_could_not_read_counts_once() -> None:
     """Also if that flusher was killed before it acknowledged the message, and a newer one counted it."""
     morgue = Morgue()
     await morgue.broker.publish([Message(b'[{"counter": "a"}, {"counter": "a", "delta": 4, "id": "x"}]')])
-    (delivery,) = await morgue.broker.pull(1, 10**9, 0)
-    await morgue.broker.bury(delivery, "the data must be a JSON object")
+    await morgue.bury("the data must be a JSON object")
     assert sums(await morgue.replay()) == (2, 0, 0)
     assert await morgue.total() == 5
 
     await morgue.broker.publish([Message(b'[{"counter": "b"}, {"counter": "b"}]')])
     (delivery,) = await morgue.broker.pull(1, 10**9, 0)
     await morgue.broker.give_back([delivery.token])
-    await morgue.flusher.pull_once(0)
-    await morgue.flusher.flush_once()
+    await morgue.flush()
     buried = Letter(replace(delivery, token=delivery.message_id), "the data must be a JSON object")
-    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=False, too_old=False)
-    assert sums(await replay.run([open_letter(buried, "t")], 0.0)) == (0, 2, 0)
+    assert sums(await morgue.replay([open_letter(buried, "t")])) == (0, 2, 0)
     assert await morgue.total("b") == 2
 
 
@@ -149,27 +156,6 @@ async def test_healthy_letters_are_counted_beside_one_that_is_refused_again() ->
     assert sums(outcomes) == (39, 0, 1)
     assert [outcome.opened.id for outcome in outcomes if outcome.why] == [*morgue.broker.buried()]
     assert [await morgue.total(f"x{number}") for number in (12, 13, 14)] == [1, 0, 1]
-
-
-async def test_killed_between_the_commit_and_the_forgetting_the_next_only_forgets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    morgue = Morgue()
-    await morgue.flush(POISON)
-    morgue.cured()
-
-    async def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MemoryDeadLetters, "ack", killed)
-        with pytest.raises(KeyboardInterrupt):
-            await morgue.replay()
-    assert await morgue.total("poison") == 5
-    assert len(morgue.broker.buried()) == 1
-    assert sums(await morgue.replay()) == (0, 5, 0)
-    assert await morgue.total("poison") == 5
-    assert morgue.broker.buried() == {}
 
 
 async def test_two_letters_of_one_envelope_count_once() -> None:
@@ -229,23 +215,11 @@ async def test_of_a_divided_envelope_only_the_dead_parts_are_replayed() -> None:
     assert (await morgue.total("n0000"), await morgue.total("poison")) == (1, 1)
 
 
-async def test_what_nobody_can_read_stays_and_says_why() -> None:
-    morgue = Morgue()
-    await morgue.broker.publish([Message(b"rubbish")])
-    await morgue.flush(POISON)
-    morgue.cured()
-    rubbish, poison = await morgue.replay()
-    assert "not valid JSON" in str(rubbish.why)
-    assert poison.why is None
-    assert list(morgue.broker.buried()) == ["1"]
-
-
 async def test_what_was_unreadable_and_is_readable_now_is_counted() -> None:
     """It has no receipt: a newer version reads more."""
     morgue = Morgue()
     await morgue.publish(POISON)
-    (held,) = await morgue.broker.pull(1, 10**6, 0)
-    await morgue.broker.bury(held, "what is this?")
+    await morgue.bury("what is this?")
     morgue.cured()
     assert sums(await morgue.replay()) == (5, 0, 0)
     assert await morgue.total("poison") == 5
@@ -277,39 +251,29 @@ async def test_an_old_letter_without_a_receipt_is_left() -> None:
     """Its receipt may have expired, whatever it said."""
     morgue = Morgue(ages=True)
     await morgue.published_ago("old", 8 * DAY)
-    (held,) = await morgue.broker.pull(1, 10**6, 0)
-    await morgue.broker.bury(held, "unreadable")
+    await morgue.bury("unreadable")
     (outcome,) = await morgue.replay()
     assert outcome.why == LEFT_AS_UNSURE
 
 
-async def test_an_old_letter_with_an_id_of_which_nothing_is_known_is_left() -> None:
+@pytest.mark.parametrize("ahead", [0, 5 * DAY], ids=["", "from an ingest whose clock was ahead"])
+@pytest.mark.parametrize("kept", ["letter", "receipt"])
+async def test_what_is_old_and_has_an_id_of_which_nothing_is_known_is_left(kept: str, ahead: int) -> None:
     """The envelope is dead; but its id may have counted in another one, whose receipt has expired."""
     morgue = Morgue(ages=True)
-    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now()))
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now() + ahead))
     morgue.cured()
     morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
-    (outcome,) = await morgue.replay()
+    (outcome,) = await morgue.replay(await morgue.opened(kept))
     assert outcome.why == LEFT_AS_UNSURE
     await morgue.flush(Envelope("f", {}, {}, (Increment("a", 1, "x"),), morgue.now()))
-    assert sums(await morgue.replay()) == (1, 1, 0)
-
-
-async def test_an_ingest_whose_clock_was_ahead_makes_no_letter_younger() -> None:
-    morgue = Morgue(ages=True)
-    ahead = morgue.now() + 5 * DAY
-    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), ahead))
-    morgue.cured()
-    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
-    (outcome,) = await morgue.replay()
-    assert outcome.why == LEFT_AS_UNSURE
+    assert sums(await morgue.replay(await morgue.opened(kept))) == (1, 1, 0)
 
 
 async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     morgue = Morgue(ages=True)
     await morgue.published_ago("old", 9 * DAY)
-    (held,) = await morgue.broker.pull(1, 10**6, 0)
-    await morgue.broker.bury(held, TOO_OLD)
+    await morgue.bury(TOO_OLD)
     await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), StoreMillis(1 << 60)),), ()))
     assert sums(await morgue.replay()) == (0, 1, 0)
     assert morgue.broker.buried() == {}
@@ -321,7 +285,7 @@ async def test_a_store_that_is_away_is_waited_for_and_then_nothing_is_lost() -> 
     morgue.cured()
     morgue.store.away = True
     with pytest.raises(TransientError, match="away"):
-        await morgue.replay(patience=0.0)
+        await morgue.replay()
     assert len(morgue.broker.buried()) == 1
     morgue.store.away = False
     assert sums(await morgue.replay()) == (5, 0, 0)
@@ -344,10 +308,9 @@ async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_bef
 async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kept_if_it_is_refused_again() -> None:
     morgue = Morgue()
     await morgue.publish(POISON)
-    (held,) = await morgue.broker.pull(1, 10**6, 0)
     key = key_of_envelope("p")
     await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
-    await morgue.broker.bury(held, "long ago")
+    await morgue.bury("long ago")
     assert sums(await morgue.replay()) == (0, 0, 5)
     (kept,) = await morgue.store.dead("", 10)
     assert (kept.key, kept.expires, kept.counters) == (key, 0, ("a", "poison"))
@@ -375,32 +338,20 @@ async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_
     morgue = Morgue(ages=True)
     await morgue.flush(Envelope("e", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "x"),), morgue.now()))
     morgue.cured()
-    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
-    assert sums(await replay.run(opened)) == (5, 0, 0)
+    opened = await morgue.opened("receipt")
+    assert sums(await morgue.replay(opened)) == (5, 0, 0)
     assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
-    assert sums(await replay.run(opened)) == (0, 5, 0)
+    assert sums(await morgue.replay(opened)) == (0, 5, 0)
     assert sums(await morgue.replay()) == (0, 5, 0)
     assert await morgue.store.dead("", 10) == []
-
-
-async def test_an_old_id_that_only_the_store_has_is_left_too() -> None:
-    morgue = Morgue(ages=True)
-    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now()))
-    morgue.cured()
-    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
-    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
-    (outcome,) = await replay.run(opened)
-    assert outcome.why == LEFT_AS_UNSURE
 
 
 async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     morgue = Morgue()
     await morgue.flush(POISON)
     morgue.cured()
-    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(Millis(7 * DAY), DAY))
+    (letter,) = await morgue.opened("receipt")
+    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, promised(Millis(7 * DAY), DAY))
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]
@@ -460,11 +411,7 @@ async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
     morgue = Morgue(ages=ages)
     await morgue.flush(POISON)
     morgue.cured()
-    letters = MemoryDeadLetters(morgue.broker)
-    if kept == "letter":
-        opened = [open_letter(letter, "t") for letter in await letters.pull(10, 10**9)]
-    else:
-        opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    opened = await morgue.opened(kept)
     call = "apply" if asleep == "before the commit" else "receipts"
 
     async def sleep(what: object) -> object:
@@ -483,6 +430,5 @@ async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
         raise GoneError([opened[0].id])
 
     monkeypatch.setattr(morgue.store, call, sleep)
-    slept = await Replay(morgue.flusher._tools, letters, ages=ages).run(opened, 0.0)
-    assert sum(one.counted for one in slept) == 0
+    assert sum(one.counted for one in await morgue.replay(opened)) == 0
     assert (await morgue.total(), await morgue.total("poison")) == (12, 5)

@@ -38,9 +38,7 @@ async def test_the_guilty_are_buried_and_all_others_count_once(
     """Where the commit had happened all the same, the receipts tell, and nothing is buried."""
     bench = Bench(Buggy)
     bench.store.after = after  # type: ignore[attr-defined] # it is such a store
-    await bench.publish(*of(*range(40)))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(*of(*range(40)))
     buried = bench.broker.buried()
     assert set(buried) == (set() if after else {"14", "15"})
     assert all("a bug in Countersink (TypeError('before'))" in why for why in buried.values())
@@ -48,9 +46,7 @@ async def test_the_guilty_are_buried_and_all_others_count_once(
     totals = [await bench.total(f"x{number}") for number in range(40)]
     assert totals == [0 if number in {13, 14} and not after else 1 for number in range(40)]
     assert any(record.exc_info for record in caplog.records)
-    await bench.publish(*of(3, 13))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(*of(3, 13))
     assert (await bench.total("x3"), await bench.total("x13")) == (1, int(after)), "no id is counted twice"
 
 

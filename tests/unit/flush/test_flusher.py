@@ -9,11 +9,11 @@ import pytest
 from flusher.flush.window import TOO_OLD
 from flusher.service import make_flusher, make_tools
 from shared.config.settings import Settings
-from shared.model.buckets import Instant, StoreMillis
+from shared.model.buckets import Instant
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
+from shared.model.words import MAX_SUM, Commit, Delivery, Message
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench
@@ -74,8 +74,7 @@ async def test_receipts_name_the_envelopes_that_ingests_made() -> None:
     bench = Bench()
     await bench.publish(Envelope("e1", {"a": 1}, {}), Envelope("e2", {"a": 1}, retried=True, attempt="1"))
     await bench.broker.publish([Message(b'{"counters":{"a":1}}')])
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert await bench.total() == 3
     _, found = await bench.store.applied("", "~", 10)
     assert [*found] == [key_of_envelope("e1")]
@@ -84,9 +83,7 @@ async def test_receipts_name_the_envelopes_that_ingests_made() -> None:
 async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
     bench = Bench()
     await bench.broker.publish([Message(b"rubbish")])
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(Envelope("e1", {"a": 1}, {}))
     assert await bench.total() == 1
     assert list(bench.broker.buried()) == ["1"]
     assert "not valid JSON" in bench.broker.buried()["1"]
@@ -140,27 +137,14 @@ async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() ->
     bench = Bench(ages=True)
     await bench.published_ago("old", 8 * DAY)
     await bench.published_ago("young", 7 * DAY)
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert await bench.total() == 1
-    assert "older than receipts" in bench.broker.buried()["1"]
-
-
-async def test_an_ingest_whose_clock_is_ahead_makes_nothing_younger() -> None:
-    bench = Bench(ages=True)
-    await bench.publish(Envelope("ahead", {"a": 1}, {}, (), int(bench.clock.now() * 1000) + 5 * DAY))
-    bench.clock.turn(8 * DAY / 1_000)
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
-    assert await bench.total() == 0
     assert "older than receipts" in bench.broker.buried()["1"]
 
 
 async def test_an_ingest_whose_clock_is_behind_makes_nothing_older() -> None:
     bench = Bench(ages=True)
-    await bench.publish(Envelope("behind", {"a": 1}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(Envelope("behind", {"a": 1}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
     assert await bench.total() == 1
 
 
@@ -176,8 +160,7 @@ async def test_a_flusher_whose_clock_is_ahead_buries_nothing_that_is_healthy() -
     bench = Bench(Apart, ages=True)
     await bench.publish(Envelope("e", {"a": 1}, {}))
     bench.clock.turn(9 * DAY / 1_000)
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert await bench.total() == 1
 
 
@@ -213,8 +196,7 @@ async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_other
 
     bench.flusher._tools = replace(bench.flusher._tools, together=True)
     bench.store.apply = without_the_first  # type: ignore[method-assign]
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert asked == [("1", "2"), ("2",)]
     assert await bench.total() == 1
 
@@ -222,8 +204,7 @@ async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_other
 async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
     bench = Bench(ages=False)
     await bench.published_ago("old", 800 * DAY)
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert await bench.total() == 1
 
 
@@ -265,9 +246,7 @@ class Moody(MemoryStore):
 
 async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_tell() -> None:
     bench = Bench(Moody)
-    await bench.publish(Envelope("e1", {"a": 5}, {}))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(Envelope("e1", {"a": 5}, {}))
     assert await bench.total() == 5
     assert bench.broker.unburied() == 0
     assert bench.pauses == sorted(bench.pauses)
@@ -285,9 +264,7 @@ class Picky(MemoryStore):
 
 async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
     bench = Bench(Picky)
-    await bench.publish(*(Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in range(40)))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(*(Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in range(40)))
     assert set(bench.broker.buried()) == {"14", "15"}
     totals = [await bench.total(f"x{number}") for number in range(40)]
     assert totals == [0 if number in {13, 14} else 1 for number in range(40)]
@@ -296,23 +273,26 @@ async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
 async def test_full_shards_are_left_and_the_counter_goes_on() -> None:
     bench = Bench()
     for number in range(7):
-        await bench.publish(Envelope(f"e{number}", {"a": MAX_SUM}, {}))
-        await bench.flusher.pull_once(0)
-        await bench.flusher.flush_once()
+        await bench.flush(Envelope(f"e{number}", {"a": MAX_SUM}, {}))
     assert await bench.total() == 7 * MAX_SUM
     assert (await bench.store.shards(["a"]))["a"] > 2
 
 
-async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
-    bench = Bench()
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
+async def stopped(bench: Bench, drain: float) -> None:
+    """It runs until it holds something, and is told to stop."""
     stop = Stop()
-    running = asyncio.create_task(bench.flusher.run(stop, NOBODY))
+    running = asyncio.create_task(bench.flusher.run(stop, drain))
     async with asyncio.timeout(60):
         while not bench.flusher._window:
             await asyncio.sleep(0.001)
         stop.set()
         await running
+
+
+async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await stopped(bench, NOBODY)
     assert await bench.total() == 1
     assert bench.broker.unburied() == 0
 
@@ -328,13 +308,7 @@ class Stuck(MemoryStore):
 async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
     bench = Bench(Stuck)
     await bench.publish(Envelope("e1", {"a": 1}, {}))
-    stop = Stop()
-    running = asyncio.create_task(bench.flusher.run(stop, 0.05))
-    async with asyncio.timeout(60):
-        while not bench.flusher._window:
-            await asyncio.sleep(0.001)
-        stop.set()
-        await running
+    await stopped(bench, 0.05)
     (again,) = await bench.broker.pull(10, 10**6, 0)
     assert again.attempt == 2
 
@@ -353,14 +327,3 @@ async def test_a_task_that_dies_ends_the_flusher() -> None:
     with pytest.raises(ExceptionGroup) as died:
         await asyncio.wait_for(bench.flusher.run(Stop(), NOBODY), 60)
     assert died.group_contains(LookupError, match="a mistake")
-
-
-async def test_whoever_finds_a_receipt_dead_buries_the_message() -> None:
-    """The one that wrote it may have crashed before it did; nobody else would."""
-    bench = Bench()
-    await bench.publish(Envelope("e", {"a": 1}))
-    await bench.store.apply(Commit((Receipt(key_of_envelope("e"), StoreMillis(1 << 60), "dead"),), ()))
-    assert await bench.flusher.pull_once(0) == 1
-    await bench.flusher.flush_once()
-    assert bench.broker.buried() == {"1": "given up before"}
-    assert await bench.total() == 0

@@ -69,9 +69,7 @@ def test_what_others_publish_and_what_is_ours_is_read_as_before() -> None:
 async def test_it_is_neither_counted_nor_buried_nor_acknowledged(caplog: pytest.LogCaptureFixture) -> None:
     bench, before = Bench(), newer()
     await bench.broker.publish([NEW, NEW])
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(Envelope("e1", {"a": 1}, {}))
     assert await bench.total() == 1
     assert (bench.broker.buried(), bench.broker.unburied()) == ({}, 2)
     assert newer() == before + 2

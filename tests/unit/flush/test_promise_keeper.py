@@ -43,13 +43,11 @@ class Settings(Bench):
                 pass
 
             patched.setattr(self.broker, "ack", never)
-            await self.flusher.pull_once(0)
-            await self.flusher.flush_once()
+            await self.flush()
 
     async def again(self) -> None:
         await self.flusher.sweep_once()
-        await self.flusher.pull_once(0)
-        await self.flusher.flush_once()
+        await self.flush()
 
 
 @pytest.mark.parametrize(("before", "after"), [(SHORT, LONG), (LONG, SHORT), (SHORT, SHORT), (LONG, LONG)])
@@ -115,9 +113,7 @@ async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkey
 
     if first == "given up":
         monkeypatch.setattr(bench.store, "apply", refuse)
-    await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="first"))
-    await bench.flusher.pull_once(0)
-    await bench.flusher.flush_once()
+    await bench.flush(Envelope("e", {"a": 1}, {}, retried=True, attempt="first"))
     await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="second"))
     await bench.flusher.pull_once(0)
     bench.clock.turn(2 * HOUR / 1_000)  # receipts of ids that clients choose live for longer

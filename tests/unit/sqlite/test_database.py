@@ -1,38 +1,41 @@
-"""The SQLite file: versions, files of other programs, and group commit."""
+"""The SQLite file: what is refused, group commit, and what a process is told when it can't use the file."""
 
 import asyncio
+import shutil
 import sqlite3
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shared.model.buckets import StoreMillis
-from shared.model.errors import SettingsError, StorageFullError
-from shared.model.words import Commit, Receipt
+from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
+from shared.model.words import Commit, Message, Receipt
 from shared.sqlite import schema
 from shared.sqlite.audit_data import MOST_READ
-from shared.sqlite.database import Database
+from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
+from shared.sqlite.data_file import DataFile
+from shared.sqlite.database import Database, _prepare
 from shared.sqlite.schema import VERSION
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 
+MESSAGE = Message(b'{"counter":"a"}')
+
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
+def publisher(database: Database) -> SqlitePublisher:
+    return SqlitePublisher(database, ManualClock(), 10**9)
 
 
 def opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None)
 
 
-async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
+async def test_a_page_of_large_receipts_is_short(store: SqliteStore) -> None:
     """An audit holds one page in memory."""
-    store = SqliteStore(database, ManualClock())
     note, count = b"x" * 400_000, 7
     for number in range(count):
         await store.apply(Commit((Receipt(f"e{number}", StoreMillis(1), "applied", note),), ()))
@@ -65,24 +68,82 @@ async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Pat
         assert db.execute("PRAGMA user_version").fetchone() == (version,)
 
 
-async def test_another_programs_file_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    db = opened(path)
-    db.execute("CREATE TABLE theirs (a)")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-    db.close()
+def test_many_processes_that_make_the_file_at_once_can_all_use_it(tmp_path: Path) -> None:
+    """All processes of a service start together."""
+    for attempt in range(10):
+        start, errors = threading.Barrier(6), list[BaseException]()
+
+        def make(path: Path, start: threading.Barrier, errors: list[BaseException]) -> None:
+            start.wait()
+            try:
+                _prepare(DataFile(path), makes=True)[0].close()
+            except SettingsError as error:
+                errors.append(error)
+
+        path = tmp_path / f"file{attempt}"
+        threads = [threading.Thread(target=make, args=(path, start, errors)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+
+
+@pytest.mark.parametrize("version", [0, VERSION])
+async def test_another_programs_file_keeps_every_byte(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(opened(path)) as db:
+        db.execute("CREATE TABLE theirs (a)")
+        db.execute(f"PRAGMA user_version = {version}")
+    before = files(tmp_path)
     with pytest.raises(SettingsError, match="another program"):
         Database(path)
-    db = opened(path)
-    assert db.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
-    db.close()
+    assert files(tmp_path) == before
 
 
-async def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("text", "not a database"),
+        ("text/data/countersink.db", r"can't make the folder .*/text/data: "),
+        ("", r"can't use .* as the database"),
+    ],
+)
+async def test_what_can_be_no_database_is_refused(tmp_path: Path, place: str, why: str) -> None:
+    (tmp_path / "text").write_bytes(b"not a database, but long enough to look like one" * 100)
+    with pytest.raises(SettingsError, match=why):
+        Database(tmp_path / place)
+
+
+async def test_each_of_a_group_gets_its_own_result_in_the_order_of_arrival(database: Database) -> None:
+    order: list[int] = []
+
+    def work(number: int) -> Callable[[sqlite3.Connection], int]:
+        def run(db: sqlite3.Connection) -> int:
+            order.append(number)
+            return number
+
+        return run
+
+    assert await asyncio.gather(*(database.write(work(number)) for number in range(600))) == [*range(600)]
+    assert order == [*range(600)]
+
+
+async def test_what_was_ordered_is_done_before_it_closes(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"not a database, but long enough to look like one" * 100)
-    with pytest.raises(SettingsError, match="not a database"):
-        Database(path)
+    database = Database(path)
+    publisher = SqlitePublisher(database, ManualClock(), 10**6)
+    waiting = [asyncio.ensure_future(publisher.publish([MESSAGE])) for _ in range(20)]
+    await asyncio.sleep(0)
+    await database.close()
+    await asyncio.gather(*waiting)
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT count(*) FROM messages").fetchone() == (20,)
+    db.close()
 
 
 async def test_one_that_fails_does_not_take_its_group_along(database: Database) -> None:
@@ -110,18 +171,119 @@ async def test_a_cancelled_write_disturbs_no_other(database: Database) -> None:
     assert await asyncio.gather(*waiting[1::2]) == [None] * 5
 
 
-async def test_a_full_disk_is_said_so_and_the_file_goes_on(database: Database) -> None:
+async def test_a_full_disk_takes_nothing_of_what_was_published(database: Database, publisher: SqlitePublisher) -> None:
+    await publisher.publish([MESSAGE])
     (pages,) = await database.write(lambda db: db.execute("PRAGMA page_count").fetchone())
-
-    def grow(db: sqlite3.Connection) -> None:
-        db.execute("INSERT INTO messages (data, attributes, published) VALUES (zeroblob(100000), '{}', 0)")
-
-    def limit(most: int) -> None:
-        database._db.execute(f"PRAGMA max_page_count = {most}")
-
-    limit(pages + 2)
+    database._db.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StorageFullError, match="free some space"):
-        await database.write(grow)
-    limit(pages + 1_000)
-    await database.write(grow)
-    assert database.reader().execute("SELECT count(*) FROM messages").fetchone() == (1,)
+        await publisher.publish([MESSAGE, Message(bytes(10**5)), MESSAGE])
+    database._db.execute("PRAGMA max_page_count = 1000000")
+    await publisher.publish([MESSAGE])
+    rows = database.reader().execute("SELECT data, attributes FROM messages").fetchall()
+    counted = "SELECT bytes FROM broker"
+    assert len(rows) == 2
+    assert database.reader().execute(counted).fetchone() == (sum(weight_of(*row) for row in rows),)
+
+
+async def test_a_check_says_that_the_disk_is_full_and_that_there_is_room_again(
+    database: Database, publisher: SqlitePublisher
+) -> None:
+    """It has to write, since nothing else tells."""
+    (pages,) = await database.write(lambda db: db.execute("PRAGMA page_count").fetchone())
+    database._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StorageFullError):
+        await publisher.publish([Message(bytes(300))] * 100)
+    for _ in range(100):
+        try:
+            await publisher.publish([Message(bytes(300))])
+        except StorageFullError:
+            break
+    with pytest.raises(StorageFullError):
+        await publisher.check()
+    database._db.execute("PRAGMA max_page_count = 1000000")
+    await publisher.check()
+
+
+async def test_a_lock_that_lasts_is_said_to_be_transient_and_nothing_was_done(
+    database: Database, store: SqliteStore
+) -> None:
+    database._db.execute("PRAGMA busy_timeout = 1")
+    commit = Commit((Receipt("key", StoreMillis(1)),), ())
+    with closing(opened(database.path)) as stranger:
+        stranger.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TransientError, match="locked") as raised:
+            await store.apply(commit)
+        assert isinstance(raised.value.__cause__, sqlite3.Error)
+    await store.apply(commit)
+
+
+async def test_all_waiting_writes_wait_for_a_lasting_lock_together(
+    database: Database, publisher: SqlitePublisher
+) -> None:
+    """One by one, a hundred of them would block everybody for a hundred times as long."""
+    database._db.execute("PRAGMA busy_timeout = 200")
+    with closing(opened(database.path)) as stranger:
+        stranger.execute("BEGIN EXCLUSIVE")
+        begun = asyncio.get_running_loop().time()
+        ends = await asyncio.gather(*(publisher.publish([MESSAGE]) for _ in range(100)), return_exceptions=True)
+        assert [type(end) for end in ends] == [TransientError] * 100
+        assert asyncio.get_running_loop().time() - begun < 5
+    await publisher.publish([MESSAGE])
+
+
+@pytest.mark.parametrize("companion", ["", "-wal", "-shm"])
+async def test_a_file_that_was_removed_under_it_takes_nothing_more(
+    companion: str, database: Database, publisher: SqlitePublisher
+) -> None:
+    await publisher.publish([MESSAGE])
+    file = f"{database.path}{companion}"
+    shutil.move(file, f"{file}.away")
+    with pytest.raises(DamagedError, match=rf"{file} was removed or replaced"):
+        await publisher.publish([MESSAGE])
+    shutil.copy(f"{file}.away", file)
+    with pytest.raises(DamagedError, match="restart"):
+        await publisher.publish([MESSAGE])
+
+
+async def test_a_connection_that_can_not_be_opened_any_more_is_one_of_our_errors(
+    database: Database, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when all file descriptors are in use."""
+    monkeypatch.setattr(database, "path", tmp_path / "nowhere" / "file")
+    with pytest.raises(TransientError, match="unable to open"):
+        async with store.snapshot(), store.snapshot():
+            pass
+
+
+async def read_snapshot(store: SqliteStore) -> object:
+    async with store.snapshot() as snapshot:
+        return await snapshot.read(["a"], ["key"])
+
+
+READS: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
+    "snapshot": read_snapshot,
+    "receipts": lambda store: store.receipts(["key"]),
+    "shards": lambda store: store.shards(["a"]),
+    "names": lambda store: store.names("", "", 10),
+    "pull": lambda store: SqliteSubscription(store.database, ManualClock(), 60).pull(1, 10**6, 0),
+    "view": lambda store: SqliteOverlay(store.database, "topic").view(["a"]),
+    "overlay names": lambda store: SqliteOverlay(store.database, "topic").names(""),
+    "holds": lambda store: SqliteOverlay(store.database, "topic").holds(["key"]),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_a_read_that_fails_is_one_of_our_errors(
+    name: str, database: Database, store: SqliteStore, publisher: SqlitePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publisher.publish([MESSAGE])
+    reader = database.reader
+
+    def failing() -> sqlite3.Connection:
+        connection = reader()
+        connection.set_progress_handler(lambda: 1, 1)
+        return connection
+
+    monkeypatch.setattr(database, "reader", failing)
+    with pytest.raises(TransientError, match="interrupted"):
+        await READS[name](store)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ from tests.world.manual_clock import ManualClock
 
 MESSAGE = Message(bytes(98))
 """With its attributes 100 bytes."""
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
 
 
 async def refused(publisher: SqlitePublisher) -> float:

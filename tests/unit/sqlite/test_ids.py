@@ -2,7 +2,7 @@
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +15,9 @@ from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt
 from shared.sqlite import receipts
-from shared.sqlite.database import Database
 from shared.sqlite.receipts import _insert_ids, _sweep_ids, _takes
 from shared.sqlite.schema import make_tables
 from shared.sqlite.store import SqliteStore
-from tests.world.manual_clock import ManualClock
 
 LATER = StoreMillis(10**12)
 
@@ -34,13 +32,6 @@ def memory() -> sqlite3.Connection:
 def db() -> Iterator[sqlite3.Connection]:
     with closing(memory()) as db:
         yield db
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
 
 
 def applied(number: int, expires: StoreMillis = LATER) -> Receipt:
@@ -60,8 +51,8 @@ def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
     assert [half_of_id(key) for key in strange] == [None] * len(strange)
 
 
-async def test_an_id_takes_at_most_40_bytes(database: Database, tmp_path: Path) -> None:
-    store, number = SqliteStore(database, ManualClock()), 60_000
+async def test_an_id_takes_at_most_40_bytes(store: SqliteStore, tmp_path: Path) -> None:
+    number = 60_000
     empty = (tmp_path / "countersink.db").stat().st_size
     for begin in range(0, number, 500):
         await store.apply(Commit(tuple(applied(one) for one in range(begin, begin + 500)), ()))
@@ -70,8 +61,7 @@ async def test_an_id_takes_at_most_40_bytes(database: Database, tmp_path: Path) 
     assert (tmp_path / "countersink.db").stat().st_size - empty <= 40 * number
 
 
-async def test_an_audit_sees_ids_among_other_receipts_in_the_order_of_keys(database: Database) -> None:
-    store = SqliteStore(database, ManualClock())
+async def test_an_audit_sees_ids_among_other_receipts_in_the_order_of_keys(store: SqliteStore) -> None:
     others = tuple(Receipt(key, LATER, "applied", b"{}") for key in ("e1", "i", "i" + "f" * 64 + "f", "k1"))
     await store.apply(Commit((applied(1), *others), ()))
     await store.sweep(StoreMillis(1), 1)

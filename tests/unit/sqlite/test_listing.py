@@ -1,15 +1,12 @@
 """The work of SQLite for a page of names is the same wherever the page is."""
 
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from shared.model.buckets import NEVER
 from shared.model.words import Commit, Receipt, ShardAdd
-from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
-from tests.world.manual_clock import ManualClock
 
 NUMBER: Final = 20_000
 PAGE: Final = 100
@@ -35,11 +32,9 @@ async def steps_of(store: SqliteStore, prefix: str, after: str) -> int:
 
 
 @pytest.mark.parametrize("prefix", ["", "c"])
-async def test_a_page_far_behind_takes_no_longer_than_the_first(tmp_path: Path, prefix: str) -> None:
-    store = SqliteStore(Database(tmp_path / "countersink.db"), ManualClock())
+async def test_a_page_far_behind_takes_no_longer_than_the_first(store: SqliteStore, prefix: str) -> None:
     names = [f"c{number:06}" for number in range(NUMBER)]
     await store.apply(Commit((Receipt("e:1", NEVER),), tuple(ShardAdd(name, 0, 1, 1) for name in names)))
     first = await steps_of(store, prefix, "")
     far = await steps_of(store, prefix, names[-PAGE - 1])
     assert far <= first + 1, "SQLite looks through the names before the page"
-    await store.database.close()
