@@ -277,7 +277,7 @@ async def test_a_replay_of_all_says_if_it_can_not_know_all(
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    for arguments in (("list",), ("show", "1"), ("replay", "--all"), ("drop", "1")):
+    for arguments in (("show", "1"), ("replay", "--all"), ("drop", "1")):
         code, out, (line,) = dlq(tmp_path, *arguments)
         assert (code, out) == (1, "")
         assert "countersink.db does not exist" in line
@@ -288,11 +288,3 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert dlq(tmp_path, "show", "17").code == 1
     for wrong in ("", "replay", "replay 1 --all", "list --limit 0", "show", "drop", "drop --all"):
         assert dlq(tmp_path, *wrong.split()).code == 2
-
-
-def test_help_says_what_they_do(tmp_path: Path) -> None:
-    assert "dead letters" in run("--help", cwd=tmp_path).out
-    for command in ("list", "show", "replay", "drop"):
-        done = dlq(tmp_path, command, "--help")
-        assert done.code == 0
-        assert "It uses the settings that countersink --help lists." in " ".join(done.out.split())

@@ -60,9 +60,19 @@ def test_wrong_usage_of_a_command_shows_its_own_usage(wrong: list[str], tmp_path
     assert [line for line in done.lines[1:-1] if not line.startswith(" ")] == []
 
 
-@pytest.mark.parametrize(("command", "variable"), [("up", "COUNTERSINK_BROKER"), ("get", "COUNTERSINK_URL")])
-def test_a_flag_names_its_variable(tmp_path: Path, command: str, variable: str) -> None:
-    assert variable in run(command, "--help", cwd=tmp_path).out
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("up", "COUNTERSINK_BROKER"),
+        ("get", "COUNTERSINK_URL"),
+        *((one, "It uses the settings that countersink --help lists.") for one in ("provision", "doctor", "sweep")),
+        *((f"dlq {one}", "the settings that countersink --help lists.") for one in ("list", "show", "replay", "drop")),
+    ],
+)
+def test_help_names_the_settings_of_a_command(tmp_path: Path, command: str, said: str) -> None:
+    done = run(*command.split(), "--help", cwd=tmp_path)
+    assert done.code == 0
+    assert said in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,7 @@ def test_a_flag_names_its_variable(tmp_path: Path, command: str, variable: str) 
         (("up", "--po", "1"), "unrecognized arguments: --po 1"),
         (("up", "--data", b"\xff"), "not UTF-8"),
         (("ingest", "--workers", "0"), "must be a whole number from 1 to 1000"),
-        (("flusher", "now"), "unrecognized arguments: now"),
+        *(((one, "now"), "unrecognized arguments: now") for one in ("flusher", "provision", "doctor", "sweep")),
         (("incr",), "arguments are required: NAME"),
         (("incr", "a", "--by", "1.5"), "invalid int value: '1.5'"),
         (("get",), "arguments are required: NAME"),

@@ -15,7 +15,6 @@ from shared.config.urls import Datastore
 from shared.model.errors import SettingsError
 from shared.model.imports import VARIANTS
 from shared.wiring.datastore import name_of, refuse_ours
-from tests.cli.running import run
 
 PLACE = Datastore("p", "", "old")
 CLOUD = "pubsub://p/topic?subscription=sub"
@@ -91,12 +90,6 @@ def test_what_does_not_go_together_is_wrong_usage(
         main(["import", *arguments, *(["--from", "datastore://p"] if arguments else [])])
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    code, out, (line,) = run("import", "--variant", "go", "--from", "datastore://p", cwd=tmp_path)
-    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
-    assert "countersink.db does not exist" in line
 
 
 @pytest.mark.parametrize("url", ["p", "sqlite:///x", "datastore://", "datastore://p/d/e", "datastore://p?name=x"])

@@ -17,6 +17,7 @@ from shared.model.errors import TransientError
 from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs
 from tests.cli.running import COUNTERSINK, Done, environment, run
+from tests.cli.services import service
 
 WINDOWS = "by itself=hour/90d;by the service=hour/90d"
 
@@ -49,18 +50,8 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One for all: each test has a prefix of its own."""
     data = tmp_path_factory.mktemp("data")
-    process = subprocess.Popen(
-        [*COUNTERSINK, "up", "--port", "0", "--data", str(data)],
-        env=environment(COUNTERSINK_FLUSH_INTERVAL="0", COUNTERSINK_CACHE_TTL="0", COUNTERSINK_WINDOWS=WINDOWS),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            yield Place(process.stdout.readline().split()[4].rstrip(","), data / "countersink.db")
-        finally:
-            process.terminate()
+    with service(data, COUNTERSINK_CACHE_TTL="0", COUNTERSINK_WINDOWS=WINDOWS) as up:
+        yield Place(up.url, data / "countersink.db")
 
 
 @pytest.mark.parametrize("by", ["itself", "the service"])
@@ -188,13 +179,6 @@ def test_what_is_said_wrong_is_2(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["map", *wrong])
     assert ended.value.code == 2
-
-
-def test_without_a_file_there_is_nothing_to_do(tmp_path: Path) -> None:
-    done = run("map", "--prefix", "", "--add", "1", cwd=tmp_path)
-    assert (done.code, len(done.lines)) == (1, 1)
-    assert "does not exist" in done.lines[0]
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_look_that_fails_does_not_end_what_goes_on(

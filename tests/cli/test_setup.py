@@ -56,15 +56,7 @@ def marks(done: Done, mark: str) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith(mark)]
 
 
-@pytest.mark.parametrize("command", ["provision", "doctor", "sweep"])
-def test_help_says_what_they_do(tmp_path: Path, command: str) -> None:
-    done = run(command, "--help", cwd=tmp_path)
-    assert done.code == 0
-    assert "It uses the settings that countersink --help lists." in " ".join(done.out.split())
-    assert run(command, "now", cwd=tmp_path).code == 2
-
-
-@pytest.mark.parametrize("command", ["provision", "sweep"])
+@pytest.mark.parametrize("command", ["provision", "sweep", "audit"])
 def test_a_wrong_setting_is_one_line(tmp_path: Path, command: str) -> None:
     code, out, (line,) = run(command, cwd=tmp_path, COUNTERSINK_RETENTION="1")
     assert (code, out) == (1, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import COUNTERSINK, Done, environment, run
+from tests.cli.services import service
 
 
 class Shell:
@@ -25,22 +26,18 @@ class Shell:
         assert (done.code, done.lines) == (0, [])
         return done.out
 
+    def printing_to(self, output: int, *arguments: str) -> tuple[int, bytes]:
+        """Its exit code, and what it says on standard error."""
+        command, env = [*COUNTERSINK, *arguments], environment(COUNTERSINK_URL=self.url)
+        done = subprocess.run(command, env=env, stdout=output, stderr=subprocess.PIPE, check=False)
+        return done.returncode, done.stderr
+
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """One for all: each test has counters of its own."""
-    process = subprocess.Popen(
-        [*COUNTERSINK, "up", "--port", "0", "--data", str(tmp_path_factory.mktemp("data"))],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            yield Shell(process.stdout.readline().split()[4].rstrip(","))
-        finally:
-            process.terminate()
+    with service(tmp_path_factory.mktemp("data")) as up:
+        yield Shell(up.url)
 
 
 def test_what_is_counted_is_read(shell: Shell) -> None:
@@ -142,15 +139,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:
     shell.said("incr", "a")
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*COUNTERSINK, "list"],
-        env=environment(COUNTERSINK_URL=shell.url),
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    assert shell.printing_to(writing, "list") == (0, b"")
     os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_shards_are_raised_and_compacted(shell: Shell) -> None:
@@ -167,14 +157,7 @@ def test_shards_are_raised_and_compacted(shell: Shell) -> None:
 
 def test_an_output_that_can_not_be_written_is_one_line(shell: Shell) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*COUNTERSINK, "get", "a"],
-            env=environment(COUNTERSINK_URL=shell.url),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, b"countersink: No space left on device\n")
+        assert shell.printing_to(full.fileno(), "get", "a") == (1, b"countersink: No space left on device\n")
 
 
 def test_a_terminal_of_few_characters_shows_the_others_as_numbers(shell: Shell) -> None:

@@ -239,7 +239,17 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
     assert await value(await started.start("up", "--port", "0", **must)) == (0, True)
 
 
-@pytest.mark.parametrize("command", [["audit"], ["sweep"], ["dlq", "list"], ["map", "--prefix", "p", "--export", "-"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["audit"],
+        ["sweep"],
+        ["dlq", "list"],
+        ["map", "--prefix", "p", "--export", "-"],
+        ["import", "--variant", "go", "--from", "datastore://p"],
+    ],
+    ids=" ".join,
+)
 def test_no_command_makes_a_file(tmp_path: Path, command: list[str]) -> None:
     done = run(*command, cwd=tmp_path, COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/data/countersink.db")
     assert done.code == 1
