@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,11 @@ class Scripted:
     asked: list[Asked] = field(default_factory=list)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
+    async def until_asked(self, times: int = 1) -> None:
+        async with asyncio.timeout(60):
+            while len(self.asked) < times:
+                await asyncio.sleep(0.01)
+
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         asked = Asked(request.method, request.raw_path, dict(request.headers), json.loads(body) if body else None, body)
@@ -65,6 +70,20 @@ def problem(status: int, detail: str, **headers: str) -> Callable[[], web.Stream
 
 def accepted(**more: Any) -> Callable[[], web.StreamResponse]:
     return says(202, RECEIPT | more)
+
+
+@contextlib.asynccontextmanager
+async def serving(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """The URL of a server that does this with each connection."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def asked_on(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Head and body of the next request."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head, await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
 
 
 @contextlib.asynccontextmanager

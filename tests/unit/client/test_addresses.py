@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from countersink import Client, RejectedError, UnavailableError
+from countersink import AsyncClient, Client, RejectedError, UnavailableError
 from countersink.transport import flaw_of_scheme
 from tests.unit.client.scripted import problem, says, scripted
 
@@ -108,10 +108,13 @@ def test_a_url_without_a_scheme_is_completed(wrong: str, right: str) -> None:
         Client(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["", "ftp://x", "unix:", "http://", "x y"])
-def test_another_text_is_no_url(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"write it as http://HOST:PORT$"):
-        Client(wrong)
+@pytest.mark.parametrize(
+    "wrong", ["", "ftp://x", "unix:", "http://", "x y", "http://a:x", "http://a:99999", "http://a?b"]
+)
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_another_text_is_no_url(kind: type[Client | AsyncClient], wrong: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of a service: write it as http://"):
+        kind(wrong)
 
 
 def test_a_unix_socket_is_a_url_too(tmp_path: Path) -> None:

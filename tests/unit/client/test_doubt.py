@@ -10,7 +10,7 @@ import pytest
 from countersink import AsyncClient, RejectedError, RequestError, UnavailableError
 from countersink.sender import OLDEST
 from countersink.transport import now
-from tests.unit.client.scripted import Scripted, Step, accepted, problem, scripted
+from tests.unit.client.scripted import Scripted, Step, accepted, asked_on, problem, scripted, serving
 
 FAST = 0.01
 REFUSALS = [400, 403, 413, 422]
@@ -88,8 +88,8 @@ async def test_a_connection_that_was_closed_while_it_was_idle_leaves_no_doubt() 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         open_connections.append(writer)
         try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                body = await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+            while True:
+                _, body = await asked_on(reader)
                 bodies.append(body)
                 status, said = (403, b'{"detail": "no"}') if b"bad" in body else (202, b'{"accepted": 1}')
                 writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(said), said))
@@ -97,8 +97,7 @@ async def test_a_connection_that_was_closed_while_it_was_idle_leaves_no_doubt() 
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, AsyncClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", interval=FAST) as client:
+    async with serving(serve) as url, AsyncClient(url, interval=FAST) as client:
         client.incr("a")
         assert await client.flush(10)
         (idle,) = open_connections
@@ -145,8 +144,7 @@ async def test_a_clock_that_is_set_forward_drops_nothing(monkeypatch: pytest.Mon
     async with scripted("cut", problem(503, "later"), problem(503, "later"), accepted()) as server:
         async with AsyncClient(server.url, interval=FAST) as client:
             client.incr("a")
-            while not server.asked:
-                await asyncio.sleep(0.01)
+            await server.until_asked()
             now = time.time
             monkeypatch.setattr("time.time", lambda: now() + 2 * OLDEST)
             assert await client.flush(20)
@@ -172,8 +170,7 @@ async def test_what_may_have_been_accepted_is_not_sent_when_the_service_may_have
         AsyncClient(server.url, interval=FAST) as client,
     ):
         client.incr("a")
-        while len(server.asked) < 2:
-            await asyncio.sleep(0.01)
+        await server.until_asked(2)
         monkeypatch.setattr("countersink.sender.now", lambda: now() + OLDEST)
         assert await client.flush(10)
         assert client.dropped == 1

@@ -85,8 +85,7 @@ LATER: Any = [
 async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> None:
     async with scripted(step, step, accepted()) as server, AsyncClient(server.url, interval=FAST) as client:
         client.incr("a")
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await server.until_asked()
         client.incr("a")
         assert await client.flush(60)
         assert client.dropped == 0
@@ -271,19 +270,6 @@ def good_ones(server: Scripted) -> set[str]:
     return {name for names in sent if not names & bad_ones(server) for name in names}
 
 
-async def test_a_new_name_without_room_waits_alone() -> None:
-    script = refuse_bad(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")
-    async with scripted(script) as server, AsyncClient(server.url, interval=FAST, most=4) as client:
-        client.incr("bad")
-        client.incr("good")
-        for name in ("good", "later"):
-            client.incr(name)
-            await until(lambda: any(set(asked.body["counters"]) == {name} for asked in server.asked))  # noqa: B023
-        assert client.dropped == 0
-        assert not await client.close(0.1)
-        assert client.dropped == 1
-
-
 async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
     """The answer names only the first. The other has the largest delta."""
     rejected = accepted(rejected=[{"counter": "b", "reason": "no room"}], rejected_count=2)
@@ -311,7 +297,7 @@ async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls(refused: bool)
     async with scripted(accepted(), later) as server, AsyncClient(server.url, interval=0.3) as client:
         for _ in range(5):
             client.incr("a", 2**53 - 1)
-        await until(lambda: len(server.asked) >= 2)
+        await server.until_asked(2)
         assert await client.flush(60 if refused else 0) == refused
         await client.close(0.1)
         assert client.dropped == 4
@@ -337,8 +323,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
 
     async with scripted(answer) as server, AsyncClient(server.url, interval=FAST, most=1) as client:
         client.incr("a")
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await server.until_asked()
         client.incr("b")
         flush = asyncio.create_task(client.flush(60))
         while not client._client._sender._flushes:
@@ -380,20 +365,6 @@ async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pyt
         assert client.dropped == 2
 
 
-async def test_each_reason_for_a_drop_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with scripted(problem(403, "not yours"), problem(401, "who?")) as server, AsyncClient(server.url) as client:
-        for _ in range(3):
-            client.incr("")
-            client.incr("a")
-            assert await client.flush(10)
-        client.incr("a", 2**53)
-        assert await client.flush(10)
-        found = await warnings(caplog, 4)
-        assert client.dropped == 7
-    for reason in ("must not be empty", "not yours", "who?", "the delta must be"):
-        assert sum(reason in text for text in found) == 1
-
-
 async def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     client = Client("http://127.0.0.1:1", patience=0.1)
     assert client.flush(1)
@@ -411,17 +382,14 @@ async def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixtur
 
 async def test_a_client_that_is_forgotten_sends_what_it_holds(server: Scripted) -> None:
     AsyncClient(server.url).incr("a")
-    async with asyncio.timeout(60):
-        while not server.asked:
-            await asyncio.sleep(0.01)
+    await server.until_asked()
     assert sums(server) == {"a": 1}
 
 
 async def test_a_server_that_hangs_does_not_hold_the_end_up() -> None:
     async with scripted("hang") as server, AsyncClient(server.url, interval=FAST) as client:
         client.incr("a")
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await server.until_asked()
         async with asyncio.timeout(60):  # it never answers, and the attempt would end later
             assert not await client.close(0.2)
         assert client.dropped == 1
@@ -431,8 +399,7 @@ async def test_waiting_calls_end_when_the_client_is_closed() -> None:
     async with scripted("hang") as server:
         client = AsyncClient(server.url)
         reading = asyncio.create_task(client.get("a"))
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await server.until_asked()
         await client.close()
         with pytest.raises(Exception, match="the client is closed"):
             await asyncio.wait_for(reading, 60)
@@ -490,9 +457,7 @@ async def test_a_logging_handler_may_count(server: Scripted) -> None:
         logging.getLogger().addHandler(handler)
         try:
             client.incr("")  # it is dropped, which is logged
-            async with asyncio.timeout(60):
-                while not server.asked:
-                    await asyncio.sleep(0.01)
+            await server.until_asked()
         finally:
             logging.getLogger().removeHandler(handler)
     assert sums(server)["log.WARNING"] == 1
