@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,6 @@ from ingest.accept.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import OverloadedError, ShareError, TransientError
-from shared.model.words import Guard
 from tests.contracts.store import commit
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
@@ -59,20 +57,6 @@ def store(clock: ManualClock) -> CountedStore:
 
 def limited(store: CountedStore, clock: ManualClock, *limits: NameLimit) -> NewNames:
     return NewNames(store, store, ProcessOverlay(clock), limits or (ALL,), clock)
-
-
-async def test_a_flood_of_new_names_ends_at_the_limit_and_known_names_go_on(
-    store: CountedStore, clock: ManualClock
-) -> None:
-    await store.fill("old1", "old2")
-    names = limited(store, clock)
-    refused = [await names.admit([f"new{number}"]) for number in range(10)]
-    assert refused[:3] == [{}, {}, {}]
-    for number in range(3, 10):
-        assert "COUNTERSINK_MAX_COUNTERS allows 5 counters in all" in refused[number][f"new{number}"]
-    assert await names.admit(["old1", "old2", "new0", "new1", "new2"]) == {}
-    with pytest.raises(ShareError, match="new9"):
-        await names.check("new9")
 
 
 async def test_of_many_requests_at_once_no_more_are_admitted_than_there_is_room(
@@ -126,25 +110,6 @@ async def test_names_that_other_processes_make_are_seen_with_the_next_count(
     with pytest.raises(ShareError):
         await names.check("mine, too")
     assert store.counts == 2
-
-
-async def test_what_is_removed_gives_room(store: CountedStore, clock: ManualClock) -> None:
-    await store.fill("1", "2", "3", "4", "5")
-    names = limited(store, clock)
-    assert await names.admit(["new"])
-    await store.apply(replace(commit(("3", -1)), guard=("3", Guard(deleted=True))))
-    assert await store.remove("3")
-    assert await names.admit(["new"])
-    clock.turn(COUNT_AGAIN)
-    assert await names.admit(["new"]) == {}
-
-
-async def test_a_name_must_fit_under_each_prefix_that_it_begins_with(store: CountedStore, clock: ManualClock) -> None:
-    names = limited(store, clock, PAGES, ALL)
-    refused = await names.admit(["page:1", "page:2", "page:3", "page", "pagf:", "PAGE:1", "page;"])
-    assert [*refused] == ["page:3", "page;"]
-    assert "2 counters under the prefix 'page:'" in refused["page:3"]
-    assert "5 counters in all" in refused["page;"]
 
 
 async def test_together_all_are_admitted_or_none(store: CountedStore, clock: ManualClock) -> None:

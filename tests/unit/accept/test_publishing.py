@@ -65,15 +65,21 @@ def doubtful() -> float:
     return float(metrics.DOUBTFUL.get())
 
 
-@pytest.mark.parametrize("error", LIMITS)
-async def test_what_the_broker_did_not_take_is_not_doubtful(error: CountersinkError) -> None:
+@pytest.mark.parametrize(
+    ("error", "doubtful_ones"),
+    [*((error, 0) for error in LIMITS), (BrokerRejectedError("to a second try, after one that was taken"), 1)],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+async def test_what_the_broker_did_not_take_is_doubtful_only_if_it_was_refused(
+    error: CountersinkError, doubtful_ones: int
+) -> None:
     clock = ManualClock()
     broker = Fails(clock)
     broker.error = error
     before = doubtful()
     with pytest.raises(type(error)):
         await add(broker, ProcessOverlay(clock), clock)
-    assert doubtful() == before
+    assert doubtful() == before + doubtful_ones
 
 
 @pytest.mark.parametrize("error", LIMITS)
@@ -86,17 +92,6 @@ async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: Counters
         await add(broker, overlay, clock)
     assert caught.value.limit is error
     assert broker.unburied() == 1
-    assert doubtful() == before + 1
-
-
-async def test_a_refusal_is_doubtful() -> None:
-    """It may be the answer to a second try, after a first one that was taken and not answered."""
-    clock = ManualClock()
-    broker = Fails(clock)
-    broker.error = BrokerRejectedError("not now")
-    before = doubtful()
-    with pytest.raises(BrokerRejectedError):
-        await add(broker, ProcessOverlay(clock), clock)
     assert doubtful() == before + 1
 
 

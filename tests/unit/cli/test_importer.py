@@ -9,7 +9,7 @@ from countersink_server.cli.audit import AGREES, judge, look
 from countersink_server.cli.imports import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Millis, StoreMillis
-from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
+from shared.model.errors import ChangedError, CountersinkError, RefusedError, StorageFullError, TransientError
 from shared.model.imports import Foreign, Mark
 from shared.model.receipts import DAY
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
@@ -218,20 +218,6 @@ async def test_what_another_import_saw_later_has_not_shrunk() -> None:
     assert (await parts.totals())["a"] == 9
 
 
-class LostAnswers(MemoryStore):
-    """Each commit takes place, and its maker hears of a failure."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        await super().apply(commit)
-        raise TransientError("no answer")
-
-
-async def test_a_commit_that_was_doubtful_counts_and_is_counted_once() -> None:
-    parts = Parts(FakeSource({"a": 5}), LostAnswers)
-    assert await parts.run() == [ImportOutcome("a", 5, 5)]
-    assert await parts.totals() == {"a": 5}
-
-
 class Refuses(MemoryStore):
     """One counter."""
 
@@ -266,43 +252,32 @@ async def test_what_was_added_before_the_store_refused_the_rest_is_said() -> Non
     assert await parts.totals() == {"a": 2**62, "b": 1}
 
 
-class Away(MemoryStore):
-    error: Exception = TransientError("away")
+class Failing(MemoryStore):
+    error: CountersinkError
 
     async def apply(self, commit: Commit) -> Instant:
         raise self.error
 
 
-async def test_a_store_that_stays_away_ends_it() -> None:
-    parts = Parts(FakeSource({"a": 5}), Away)
-    with pytest.raises(ExceptionGroup) as failed:
-        await parts.run()
-    assert failed.group_contains(TransientError, match="away")
-    assert parts.clock.monotonic() >= RETRY_FOR
-
-
-async def test_a_full_disk_ends_it_at_once() -> None:
-    parts = Parts(FakeSource({"a": 5}), Away)
-    parts.store.error = StorageFullError("full")  # type: ignore[attr-defined] # it is that store
+@pytest.mark.parametrize(
+    ("error", "raised", "seconds"),
+    [
+        (TransientError("away"), TransientError("away"), RETRY_FOR),
+        (ChangedError("somebody was first"), TransientError("another import of the same source"), RETRY_FOR),
+        (StorageFullError("full"), StorageFullError("full"), 0.0),
+    ],
+    ids=["the store stays away", "others are always first", "the disk is full"],
+)
+async def test_what_keeps_all_commits_from_being_done_ends_it(
+    error: CountersinkError, raised: CountersinkError, seconds: float
+) -> None:
+    parts = Parts(FakeSource({"a": 5}), Failing)
+    parts.store.error = error  # type: ignore[attr-defined] # it is that store
     before = parts.clock.monotonic()
     with pytest.raises(ExceptionGroup) as failed:
         await parts.run()
-    assert failed.group_contains(StorageFullError)
-    assert parts.clock.monotonic() == before
-
-
-class AlwaysFirst(MemoryStore):
-    """Somebody else was."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        raise ChangedError("it has been imported meanwhile")
-
-
-async def test_whoever_is_always_too_late_gives_up() -> None:
-    parts = Parts(FakeSource({"a": 5}), AlwaysFirst)
-    with pytest.raises(ExceptionGroup) as failed:
-        await parts.run()
-    assert failed.group_contains(TransientError, match="another import of the same source")
+    assert failed.group_contains(type(raised), match=str(raised))
+    assert seconds <= parts.clock.monotonic() - before <= 2 * seconds
 
 
 class Compacted(MemoryStore):

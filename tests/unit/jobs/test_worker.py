@@ -19,7 +19,6 @@ from shared.model.errors import (
     ContendedError,
     DamagedError,
     LostFileError,
-    NewerError,
     RefusedError,
     SettingsError,
     TransientError,
@@ -263,21 +262,6 @@ async def test_what_is_broken_itself_ends_the_process_and_not_the_job(broken: Ex
     assert await parts.tasks.pull(1, 0), "another process goes on with it"
 
 
-async def test_a_worker_that_is_cancelled_leaves_the_job_as_it_is() -> None:
-    async def hang(job: Job, names: Sequence[str]) -> PageOutcome:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    parts = Parts({ADD: hang})
-    await parts.count("a")
-    working = asyncio.create_task(parts.worker.work(await parts.start()))
-    await asyncio.sleep(0)
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await working
-    assert (await parts.standing()).state == RUNNING
-
-
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
     parts = Parts()
     await parts.count("a")
@@ -381,14 +365,6 @@ async def test_a_job_that_was_forgotten_is_no_more() -> None:
     assert await parts.totals() == {"a": 1}
 
 
-async def test_what_this_process_does_not_know_is_left_to_another() -> None:
-    parts = Parts()
-    task = await parts.start("polish")
-    with pytest.raises(NewerError, match="run newer flushers"):
-        await parts.worker.work(task)
-    assert (await parts.standing()).progress.tasks == 0
-
-
 async def test_children_that_were_never_published_are_when_the_task_comes_again() -> None:
     parts = Parts(page=2)
     await parts.count(*"abcdefgh")
@@ -450,25 +426,6 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
         await own.ack([leases[0].token])
     assert (await parts.standing()).state == DONE
     assert set((await parts.totals()).values()) == {11}
-
-
-async def test_pages_and_depth_are_told() -> None:
-    seen: list[Sequence[str]] = []
-
-    async def look(_: Job, names: Sequence[str]) -> PageOutcome:
-        seen.append(names)
-        return PageOutcome(len(names))
-
-    parts = Parts({ADD: look}, page=5)
-    names = [f"{number:03}" for number in range(100)]
-    await parts.count(*names)
-    await parts.tasks.publish([await parts.start()])
-    await parts.run()
-    progress = (await parts.standing()).progress
-    assert sorted(name for page in seen for name in page) == names
-    assert progress.tasks >= len(seen) >= 20
-    assert 2 <= progress.depth <= 6
-    assert progress.visited == 100
 
 
 async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:

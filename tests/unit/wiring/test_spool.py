@@ -21,26 +21,18 @@ from shared.wiring.files import Queue, open_spool
 BROKER = "pubsub://p/likes?subscription=flushers"
 
 
-async def test_a_spool_is_of_one_topic_for_ever(tmp_path: Path) -> None:
-    """Envelopes of one must not be published on another."""
+@pytest.mark.parametrize("topic", ["one", None], ids=["of another topic", "of a broker in a file"])
+async def test_what_holds_other_messages_is_no_spool_for_a_topic(tmp_path: Path, topic: str | None) -> None:
+    """Envelopes of one topic must not be published on another; and `up` with its own file may have been there first."""
     database = Database(tmp_path / "spool.db")
     try:
-        claim(database, "one")
-        await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
-        claim(database, "one")
-        with pytest.raises(SettingsError, match=r"holds envelopes for one, not for two: name another file"):
+        for _ in range(2):
+            if topic is not None:
+                claim(database, topic)
+            await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
+        said = "holds envelopes for one, not for two: name another file" if topic else "name another file"
+        with pytest.raises(SettingsError, match=said):
             claim(database, "two")
-    finally:
-        await database.close()
-
-
-async def test_the_file_of_another_kind_of_broker_is_no_spool(tmp_path: Path) -> None:
-    """`up` with its own file may have been there first."""
-    database = Database(tmp_path / "countersink.db")
-    try:
-        await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
-        with pytest.raises(SettingsError, match="name another file"):
-            claim(database, "one")
     finally:
         await database.close()
 
