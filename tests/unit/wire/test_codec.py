@@ -18,7 +18,7 @@ from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode, 
 from tests.unit.strategies import envelopes
 
 
-def read(data: Any = b"", message_id: str = "7", published: int = 5, topic: str = "t", **attributes: str) -> Envelope:
+def read(data: Any = b"", message_id: str = "7", published: Any = 5, topic: str = "t", **attributes: str) -> Envelope:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
     named = {name.replace("ce_", "ce-"): value for name, value in attributes.items()}
     (envelope,) = decode(Delivery("token", Message(text, named), message_id, BrokerMillis(published)), topic)
