@@ -7,7 +7,7 @@ def excess_of(own: int, more: int, left: int) -> int:
     """The rule of `Shares`, where somebody else knows what is left: the excess of a holder who has `own` and wants
     `more`, if so much is `left` then.
     """
-    return max(own + more - left, 0) if own else 0
+    return own + more - left if own and own + more > left else 0
 
 
 class Shares:
@@ -54,7 +54,7 @@ class Shares:
     def enter(self, holder: str, more: int) -> None:
         """Give the holder so much more, without asking whether it may have it."""
         self.held += more
-        self.holders[holder] = self.held_by(holder) + more
+        self.holders[holder] = self.holders.get(holder, 0) + more
 
     def leave(self, holder: str, less: int) -> None:
         """Take so much back."""
