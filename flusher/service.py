@@ -8,9 +8,8 @@ from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, R
 from flusher.jobs.worker import Runner, Worker
 from flusher.shards import CounterCooler, Growth, ShardBook
 from shared.config.settings import Settings, promise_of, receipts_live
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.fleet.fleet_view import FleetView

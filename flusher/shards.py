@@ -29,8 +29,7 @@ from typing import Final, NamedTuple
 
 from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, RefusedError, TransientError
-from shared.model.sharding import add_to
-from shared.model.words import ShardAdd
+from shared.model.words import ShardAdd, add_to
 from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock

@@ -32,9 +32,8 @@ from ingest.http.router import Routes
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
 from shared.config.settings import receipts_live
-from shared.model import receipt_notes
 from shared.model.buckets import FOR_EVER, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
 from shared.model.errors import CountersinkError
-from shared.model.receipts import HOUR
-from shared.model.words import Tally
+from shared.model.receipts import HOUR, Tally, read_note
 from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
 
 if TYPE_CHECKING:
@@ -381,7 +379,7 @@ class Ledger:
         sums: dict[str, int] = {}
         commits = []
         for receipt, time in page:
-            note = receipt_notes.read(receipt.note)
+            note = read_note(receipt.note)
             self.tally = Tally(*[one + other for one, other in zip(self.tally, note.tally, strict=True)])
             if note.sums:
                 commits.append((time,))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
 from shared.config.settings import receipts_live
-from shared.model import receipt_notes
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import (
     AlreadyAppliedError,
@@ -29,9 +28,8 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.imports import VARIANTS, By, Foreign, Mark, Source, Variant
-from shared.model.receipts import key_of_import
-from shared.model.sharding import add_to
-from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, Tally, flaw_of_name
+from shared.model.receipts import Tally, key_of_import, notes_of_commit
+from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, add_to, flaw_of_name
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -364,7 +362,7 @@ class Importer:
             delta = mark.total - mark.seen
             adds.append(add_to(mark.counter, delta, known, new=self._options.shards, full=its, pick=self._pick))
         commit_id = mint()
-        (note,) = receipt_notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
+        (note,) = notes_of_commit([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
         now = await self._insist(self._store.now)
         receipt = Receipt(key_of_import(commit_id), StoreMillis(now + self._options.receipts_live), note=note)
         changes = tuple([mark.counter for mark in todo])

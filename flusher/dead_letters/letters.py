@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flusher.flush.window import TOO_OLD
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import StoreMillis, written_at
+from shared.model.dead_letters import read_body
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.receipts import key_of_envelope
@@ -109,7 +109,7 @@ def open_letter(letter: Letter, topic: str) -> OpenedLetter:
 
 def open_receipt(receipt: Receipt) -> OpenedLetter:
     """Open a dead receipt that has a body."""
-    body = dead_receipt_bodies.read(receipt)
+    body = read_body(receipt)
     return OpenedLetter(body.letter, (body.envelope,), sure_until=body.sure_until)
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from flusher.flush.plan import Held, Plan, notes_of
 from flusher.flush.window import TOO_OLD, Window
 from flusher.shards import Growth, ShardBook
-from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -29,8 +29,8 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, Promise, Promises
-from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts
 from shared.ports.broker import DeadLetters, Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import PromiseBook, Store
@@ -231,7 +231,7 @@ class Flush:
         ]
         new = tuple([one for one in receipts if one.key not in self.window.dead])
         dead = [one for one in receipts if one.key in self.window.dead]
-        revived = tuple([one._replace(note=one.note or receipt_notes.SILENT) for one in dead])
+        revived = tuple([one._replace(note=one.note or SILENT) for one in dead])
         try:
             bounds = self._bounds(plan.until, plan.messages)
             wall = int(tools.clock.now() * 1_000)
@@ -286,7 +286,7 @@ class Flush:
         """Take the receipts that were found under these keys."""
         self._floor = max(self._floor, receipts.time)
         for key, receipt in receipts.found.items():
-            note = receipt_notes.read(receipt.note)
+            note = read_note(receipt.note)
             if note.commit == self._id and key not in self.window.known:
                 self._count(note.tally)  # our own commit, whose answer was lost
         self.window.found(keys, receipts.found)
@@ -311,7 +311,7 @@ class Flush:
         """Write a dead receipt, before the dead letter: no other flusher must apply the envelope meanwhile."""
         key = envelope.key
         dead, tally = self._dead(envelope, why), self.window.buries(envelope)
-        (note,) = receipt_notes.written([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
+        (note,) = notes_of_commit([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
         again = key in self.window.dead
         try:
             new = () if again else (dead._replace(note=note),)
@@ -333,7 +333,7 @@ class Flush:
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return dead_receipt_bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
+        return with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]

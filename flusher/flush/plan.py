@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from shared.model import receipt_notes
 from shared.model.buckets import Rules, StoreMillis, TimeBucket, buckets_of
 from shared.model.envelope import Envelope
-from shared.model.words import APPLIED, SHARD_FULL, Delivery, Tally
+from shared.model.receipts import Tally, notes_of_commit
+from shared.model.words import APPLIED, SHARD_FULL, Delivery
 
 MOST_IN_COMMIT: Final = 5_000
 """Receipts, shards and buckets in one commit. An envelope that has more is committed alone."""
@@ -131,4 +131,4 @@ def notes_of(plan: Plan, commit: str) -> list[bytes]:
     attempts = [plan.attempts.get(key, "") for key in plan.receipts]
     tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
     seconds = {place: plan.second_uses[key] for place, key in enumerate(plan.receipts) if key in plan.second_uses}
-    return receipt_notes.written(attempts, commit, tally, plan.sums, seconds)
+    return notes_of_commit(attempts, commit, tally, plan.sums, seconds)

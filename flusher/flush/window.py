@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flusher.flush.plan import Held, Plan
-from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.buckets import BrokerMillis, Rules, StoreMillis
+from shared.model.dead_letters import read_body
 from shared.model.envelope import Envelope
-from shared.model.words import APPLIED, DEAD, DROPPED, Delivery, Receipt, Tally
+from shared.model.receipts import Tally, read_note
+from shared.model.words import APPLIED, DEAD, DROPPED, Delivery, Receipt
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
 """The reason of a message that was buried for its age. It may have been applied before."""
@@ -141,14 +142,14 @@ class Window:
                 if self.dead.pop(key, None) is not None:
                     self.vanished.add(key)
                 continue
-            note = receipt_notes.read(receipt.note)
+            note = read_note(receipt.note)
             self.attempts[key] = note.attempt
             if receipt.body:
                 self.kept.add(key)
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
-                    self.bodies[key] = dead_receipt_bodies.read(receipt).envelope
+                    self.bodies[key] = read_body(receipt).envelope
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state

@@ -16,7 +16,6 @@ from shared.counters.compaction import RETRY_FOR, Compactor, Stamp
 from shared.counters.reader import Reader
 from shared.counters.series import MOST_READ_AT_ONCE, SeriesReader, written
 from shared.counters.setter import ChangeRequest, Setter
-from shared.model import receipt_notes
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.envelope import Span
 from shared.model.errors import (
@@ -32,8 +31,8 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.jobs import Job
-from shared.model.sharding import add_to
-from shared.model.words import MARKED, Bounds, Commit, Receipt, Tally
+from shared.model.receipts import Tally, notes_of_commit
+from shared.model.words import MARKED, Bounds, Commit, Receipt, add_to
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime import metrics
@@ -230,7 +229,7 @@ class Adding:
             for name, shards in left.items()
         ]
         expires = job.receipts_expire()
-        said = receipt_notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
+        said = notes_of_commit(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
         until = min(job.until(), StoreMillis(await self._store.now() + MARKED))
         bounds = Bounds(until, epoch=await self._overlay.mark(receipts[0].key, left))

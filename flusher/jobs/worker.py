@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from flusher.jobs.kinds import PageOutcome, Visit
-from shared.counters.all_names import AllNames
+from shared.counters.reader import AllNames
 from shared.model.errors import (
     BROKEN,
     LateError,

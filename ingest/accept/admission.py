@@ -14,7 +14,7 @@ from shared.model.errors import OverloadedError, ShareError
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.words import Increment, Message
 from shared.ports.broker import LimitedPublisher
-from shared.runtime.drain_rate import Drain
+from shared.runtime.retry import Drain
 
 BYTES: Final = 256
 """So many bytes of a body, or of a name and an id, weigh as much as one increment."""

@@ -10,8 +10,7 @@ import orjson
 
 from shared.model.buckets import WallMillis
 from shared.model.envelope import Envelope
-from shared.model.receipt_notes import Note
-from shared.model.receipts import key_of_envelope
+from shared.model.receipts import Note, key_of_envelope
 from shared.model.words import Increment
 from shared.runtime.traces import REQUEST, BegunSpan, SpanLinks, Traces
 

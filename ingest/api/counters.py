@@ -29,9 +29,8 @@ from ingest.http.problems import Problem
 from ingest.http.requests import limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
-from shared.counters.reader import MOST_BASES, Reader
+from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.buckets import written_at
 from shared.model.errors import CrowdedError, NotAloneError

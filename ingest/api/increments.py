@@ -24,7 +24,7 @@ from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
-from shared.model.receipt_notes import Note
+from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment
 from shared.runtime import metrics
 from shared.runtime.retry import all_of

@@ -12,10 +12,8 @@ from ingest.api.call import Call
 from ingest.api.fields import Json
 from ingest.http.problems import Problem
 from ingest.http.requests import unescape
-from shared.model import receipt_notes
 from shared.model.errors import TransientError
-from shared.model.receipt_notes import Note
-from shared.model.receipts import key_of_envelope
+from shared.model.receipts import Note, key_of_envelope, read_note
 from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES
 from shared.ports.overlay import Overlay
 from shared.ports.store import ReceiptBook
@@ -90,7 +88,7 @@ class Tracking:
         if left := [key for key, one in found.items() if key in held and one.settled]:
             with suppress(TransientError):  # others will do it
                 await self._overlay.settle(left, time)
-        return {key: receipt_notes.read(one.note) if one.state == APPLIED else None for key, one in found.items()}
+        return {key: read_note(one.note) if one.state == APPLIED else None for key, one in found.items()}
 
 
 class ReceiptRoutes:

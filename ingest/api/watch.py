@@ -19,8 +19,7 @@ from ingest.api.counters import check_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
 from ingest.http.responses import SECURE
-from shared.counters.all_names import AllNames
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.model.errors import TransientError
 from shared.model.words import Reading
 from shared.runtime.clock import Clock

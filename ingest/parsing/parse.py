@@ -12,15 +12,7 @@ import orjson
 
 from ingest.accept.batch import Batch
 from ingest.parsing import plain
-from shared.model.words import (
-    ALL_DELTAS,
-    MAX_SUM,
-    Deltas,
-    Increment,
-    flaw_of_delta,
-    flaw_of_id,
-    flaw_of_name,
-)
+from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 from shared.wire import strict_json
 from shared.wire.content import MAX_ITEMS
 from shared.wire.strict_json import SPACE

@@ -3,11 +3,10 @@
 from typing import Final, NamedTuple
 
 from shared.config.settings import Settings
-from shared.model import receipt_notes
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
-from shared.model.receipts import key_of_compaction, lifetime
-from shared.model.words import Receipt, Tally
+from shared.model.receipts import Tally, key_of_compaction, lifetime, notes_of_commit
+from shared.model.words import Receipt
 from shared.ports.store import ShardNumbers
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
@@ -74,7 +73,7 @@ class Compactor:
     async def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
         """A receipt that names the counter with a sum of 0, since a compaction changes no total."""
         identity = mint()
-        (note,) = receipt_notes.written([""], identity, Tally(), {counter: 0})
+        (note,) = notes_of_commit([""], identity, Tally(), {counter: 0})
         if stamp is None:
             expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
             stamp = Stamp(key_of_compaction(identity), expires)

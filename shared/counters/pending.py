@@ -1,16 +1,255 @@
-"""The entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
+"""What is pending: the entries of accepted envelopes per counter; and the arithmetic of exact reads, which adds them to
+a cached snapshot, or finds that they do not fit. Pure.
+"""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
-from typing import Final, NamedTuple
+from itertools import chain, count, islice
+from typing import Final, NamedTuple, overload
 
-from shared.counters.name_index import NameIndex, in_blocks
-from shared.model.buckets import BEGINNING, Instant, WallMillis
+from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis, WallMillis, WallSeconds
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError
-from shared.model.exact_reads import EntryLog
-from shared.model.words import Entry, View
+from shared.model.words import Entry, Total, View
+
+# A row of overlay entries that grows without being copied: a counter may have many, and be read often.
+
+
+class EntryLog(Sequence[Entry]):
+    """Entries that never change. Logs that grew out of each other share a list, and each uses a part of it."""
+
+    __slots__ = ("number", "shared", "unconfirmed")
+
+    def __init__(self, confirmed: Iterable[Entry] = (), unconfirmed: Iterable[Entry] = ()) -> None:
+        self.shared = [*confirmed]
+        self.number = len(self.shared)
+        self.unconfirmed = tuple(unconfirmed)
+
+    def grown(self, confirmed: Iterable[Entry], unconfirmed: Iterable[Entry]) -> "EntryLog":
+        """A log with these confirmed entries behind its own, and these unconfirmed ones in place of its own.
+
+        Each that is confirmed must have a key that no other has, and no ids; and it must not be late.
+        """
+        new = EntryLog.__new__(EntryLog)
+        new.shared = self.shared if len(self.shared) == self.number else self.shared[: self.number]
+        new.shared.extend(confirmed)
+        new.number = len(new.shared)
+        new.unconfirmed = tuple(unconfirmed)
+        return new
+
+    def since(self, earlier: Sequence[Entry]) -> Sequence[Entry] | None:
+        """The confirmed entries that came behind those of `earlier`. None if it did not grow out of that."""
+        if not isinstance(earlier, EntryLog) or earlier.shared is not self.shared or earlier.number > self.number:
+            return None
+        return self.shared[earlier.number : self.number]
+
+    def __len__(self) -> int:
+        return self.number + len(self.unconfirmed)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain(islice(self.shared, self.number), self.unconfirmed)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return (*self,)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and (*self,) == (*other,)
+
+    __hash__ = None  # type: ignore[assignment] # no log is a key
+
+
+class Base(NamedTuple):
+    """What one snapshot of a counter found."""
+
+    time: Instant
+    as_of: WallSeconds
+    now: StoreMillis
+    total: Total
+    asked: Collection[str]
+    """The receipt keys that the snapshot looked for."""
+    settled: Collection[str]
+    """Those that it found settled. `total` includes them, and the dead ones too."""
+    born: Monotonic
+    """When it was read."""
+    epoch: str = ""
+    viewed: int = 0
+    """A number that grows with each view of the overlay. A view older than the base's may hold an entry that has since
+    been applied and removed, whose receipt the base did not look for.
+    """
+
+
+def keys_of(view: View) -> list[str]:
+    """The receipts that a snapshot must look for: of all entries and their client ids, unconfirmed ones too."""
+    keys = []
+    for entry in view.entries:
+        keys.append(entry.key)
+        keys.extend(key for key, _ in entry.keyed)
+    return keys
+
+
+def pending(base: Base, view: View, each: list[tuple[Entry, int]] | None = None) -> int | None:
+    """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks.
+
+    None if the base does not fit the view. `each` gets what each entry adds.
+    """
+    if base.time < view.floor or base.epoch != view.epoch:
+        return None
+    total = 0
+    settled, asked = base.settled, base.asked
+    counted: set[str] = set()
+    for entry in base.total.dead:
+        counted.add(entry.key)
+        total += (its := entry.delta + _ids(entry, settled, counted))
+        if each is not None:
+            each.append((entry, its))
+    for entry in view.entries:
+        if not entry.confirmed:
+            continue
+        if entry.late and not (entry.key in asked and all(key in asked for key, _ in entry.keyed)):
+            return None
+        if entry.key in settled or entry.key in counted:
+            continue
+        counted.add(entry.key)
+        total += (its := entry.delta + _ids(entry, settled, counted))
+        if each is not None:
+            each.append((entry, its))
+    return total
+
+
+def pending_since(base: Base, before: int, earlier: View, view: View) -> int | None:
+    """What `pending` returns, in less time: it was `before` with an earlier view. None if it can't be told so."""
+    if base.time < view.floor or base.epoch != view.epoch or not isinstance(view.entries, EntryLog):
+        return None
+    new = view.entries.since(earlier.entries)
+    if new is None:
+        return None
+    dead = {entry.key for entry in base.total.dead}
+    return before + sum([entry.delta for entry in new if entry.key not in base.settled and entry.key not in dead])
+
+
+def counts(base: Base, entry: Entry) -> bool:
+    """Whether something of the entry will change the counter: not if it is known to be applied, adds nothing, or has
+    only ids that were used before.
+    """
+    return entry.confirmed and entry.key not in base.settled and entry.changes(base.settled)
+
+
+def exists(base: Base, view: View, more: int) -> bool:
+    """Whether the counter exists, if so much is pending: it was counted, and not deleted since."""
+    total = base.total
+    there = total.shards > 0 or any(entry.changes() for entry in total.dead)
+    there = there or any(counts(base, entry) for entry in view.entries)
+    return there and not (total.guard.deleted and total.value + more == 0)
+
+
+def doubtful(base: Base) -> bool:
+    """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
+    if not base.total.sure_until or base.now <= base.total.sure_until:
+        return False
+    return any(key not in base.settled for key in ids_of(base.total.dead))
+
+
+def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """The receipt keys of the client ids in the entries."""
+    return (key for entry in entries for key, _ in entry.keyed)
+
+
+def _ids(entry: Entry, settled: Collection[str], counted: set[str]) -> int:
+    """The sum of the entry's client ids that are neither settled nor in an earlier entry: an id counts once."""
+    total = 0
+    for key, delta in entry.keyed:
+        if key not in settled and key not in counted:
+            counted.add(key)
+            total += delta
+    return total
+
+
+# Names in the order in which they are listed.
+
+
+BLOCK: Final = 512
+"""Names in a block, which is divided when it has twice as many."""
+NAMES_AT_ONCE: Final = 4_096
+"""Names that are looked at before the caller can do something else."""
+
+
+def in_blocks(names: Sequence[str]) -> Iterator[list[list[str]]]:
+    """The names in sorted blocks, at the end. Before it yields now and then, so that the caller can do something else:
+    to sort all at once would take too long.
+    """
+    pivots = sorted(names[BLOCK::BLOCK])
+    blocks: list[list[str]] = [[] for _ in range(len(pivots) + 1)]
+    for begin in range(0, len(names), NAMES_AT_ONCE):
+        for name in names[begin : begin + NAMES_AT_ONCE]:
+            blocks[bisect_right(pivots, name)].append(name)
+        yield []
+    for number, block in enumerate(blocks):
+        block.sort()
+        if number % (NAMES_AT_ONCE // BLOCK) == 0:
+            yield []
+    yield blocks
+
+
+class NameIndex:
+    """A sorted set of names, in blocks, so that one more moves only a few others."""
+
+    def __init__(self, blocks: Sequence[list[str]] = ()) -> None:
+        """`blocks`: sorted names, as `in_blocks` returns them."""
+        self._blocks = [block for block in blocks if block]
+        self._firsts = [block[0] for block in self._blocks]
+        """A name that is no larger than any in the block, and larger than all in those before."""
+        self._firsts[:1] = [""] if self._blocks else []
+
+    def add(self, name: str) -> None:
+        if not self._blocks:
+            self._blocks, self._firsts = [[name]], [""]
+            return
+        at = bisect_right(self._firsts, name) - 1
+        block = self._blocks[at]
+        place = bisect_left(block, name)
+        if place < len(block) and block[place] == name:
+            return
+        block.insert(place, name)
+        if len(block) > 2 * BLOCK:
+            self._blocks[at : at + 1] = [block[:BLOCK], block[BLOCK:]]
+            self._firsts.insert(at + 1, block[BLOCK])
+
+    def discard(self, name: str) -> None:
+        if not self._blocks:
+            return
+        at = bisect_right(self._firsts, name) - 1
+        block = self._blocks[at]
+        place = bisect_left(block, name)
+        if place < len(block) and block[place] == name:
+            del block[place]
+            if not block and at:
+                del self._blocks[at], self._firsts[at]
+
+    def page(self, prefix: str, after: str, limit: int | None) -> list[str]:
+        """Up to `limit` names that begin with the prefix and come behind `after`, in order."""
+        found: list[str] = []
+        if not self._blocks:
+            return found
+        at = bisect_right(self._firsts, max(prefix, after)) - 1
+        block = self._blocks[at]
+        place = bisect_left(block, prefix) if prefix > after else bisect_right(block, after)
+        for number in range(at, len(self._blocks)):
+            block = self._blocks[number]
+            for index in range(place, len(block)):
+                if len(found) == limit or not block[index].startswith(prefix):
+                    return found
+                found.append(block[index])
+            place = 0
+        return found
+
+
+# The entries of accepted envelopes that are not acknowledged.
+
 
 _VERSIONS: Final = count(1)
 """Shared by all objects of this process: one that replaces another must never repeat a version."""

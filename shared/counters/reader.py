@@ -1,16 +1,18 @@
-"""Reads counters exactly, from cached bases, with one lookup in flight per counter for all its readers."""
+"""Reads counters exactly, from cached bases, with one lookup in flight per counter for all its readers, and lists
+them.
+"""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
 from shared.model.buckets import Instant
-from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
+from shared.model.errors import InexactError, OverloadedError, TransientError
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
-from shared.ports.store import Snapshots
+from shared.ports.store import CounterNames, Snapshots
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -265,3 +267,37 @@ class Reader:
             "the store is older than what the broker knows to be applied: see that they belong together, and whether"
             " the store was restored from a backup"
         )
+
+
+# Lists counters: those in the store, together with those whose increments are all pending or dead.
+
+
+class AllNames:
+    """Lists every counter that has an accepted increment."""
+
+    def __init__(self, store: CounterNames, overlay: Overlay) -> None:
+        self._store = store
+        self._overlay = overlay
+
+    async def listed(self, prefix: str, after: str, limit: int) -> tuple[Sequence[str], bool]:
+        """A page, and whether it is known to lack no counter that had an accepted increment before the call."""
+        try:
+            return await self.page(prefix, after, limit, exact=True), self._overlay.shared
+        except InexactError:
+            return await self.page(prefix, after, limit), False
+
+    async def page(
+        self, prefix: str, after: str, limit: int, until: str | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        """Names as `CounterNames.names` returns them. Some may turn out not to exist when they are read.
+
+        Increments move from the overlay to the dead letters or the store, and from the dead letters to the store. So
+        these are read in that order: a counter that moves meanwhile is found twice and not missed. With `exact`,
+        `InexactError` if an overlay that is shared may lack increments that other processes accepted.
+        """
+        exact = exact and self._overlay.shared
+        pending = await self._overlay.names(prefix, after, limit, exact=exact)
+        dead = await self._store.dead_names(prefix, after, limit)
+        stored = await self._store.names(prefix, after, limit, until)
+        names = sorted({*pending, *dead, *stored}) if pending or dead else stored
+        return [name for name in names if until is None or name <= until][:limit]

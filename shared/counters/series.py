@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from shared.counters.pending import Base, doubtful, exists, keys_of, pending
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
 from shared.model.buckets import (
     AHEAD,
@@ -27,7 +28,6 @@ from shared.model.buckets import (
 )
 from shared.model.envelope import Span
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
 from shared.ports.store import Periods, Snapshot

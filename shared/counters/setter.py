@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
-from shared.model import receipt_notes
 from shared.model.buckets import NEVER, Instant, Millis, StoreMillis
 from shared.model.errors import (
     AlreadyAppliedError,
@@ -28,9 +27,8 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import HOUR, key_of_set
-from shared.model.sharding import choose
-from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd
+from shared.model.receipts import HOUR, key_of_set, notes_of_change, read_note
+from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd, choose
 from shared.ports.overlay import Overlay
 from shared.ports.store import Commits
 from shared.runtime import metrics
@@ -179,7 +177,7 @@ class Setter:
             )
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
-        said = receipt_notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
+        said = notes_of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
         now = await self._store.now()
         expires = wish.expires or StoreMillis(now + self._receipts_live)
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
@@ -208,7 +206,7 @@ class Setter:
 
     async def _earlier(self, receipt: str) -> tuple[Change, Instant]:
         time, found = await self._store.receipts([receipt])
-        change = receipt_notes.read(found[receipt].note).change if receipt in found else None
+        change = read_note(found[receipt].note).change if receipt in found else None
         if change is None:
             raise TransientError(
                 "an earlier request made this change, but its receipt has just expired: read the counter"

@@ -44,8 +44,7 @@ from shared.model.errors import (
     ShrunkError,
 )
 from shared.model.imports import Mark
-from shared.model.sharding import number_for, was_compacted
-from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd
+from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd, number_for, was_compacted
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff
 

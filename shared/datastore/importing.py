@@ -23,7 +23,7 @@ from shared.datastore.keys import (
 )
 from shared.model.errors import SettingsError, TransientError
 from shared.model.imports import MOST_SHARDS, By, Foreign, Source, Variant
-from shared.model.sharding import shard_key
+from shared.model.words import shard_key
 
 # Reads entities of other applications: values that may not be numbers, and sums over shards.
 

@@ -9,8 +9,7 @@ from google.cloud.datastore_v1.types import query as _types
 
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import RefusedError, SettingsError
-from shared.model.sharding import shard_key
-from shared.model.words import Receipt
+from shared.model.words import Receipt, shard_key
 
 Key = Any
 """A raw protobuf key."""

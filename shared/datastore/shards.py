@@ -21,8 +21,7 @@ from shared.datastore.keys import (
 )
 from shared.model.buckets import Monotonic
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
-from shared.model.sharding import moved
-from shared.model.words import SHARD_FULL, Receipt
+from shared.model.words import SHARD_FULL, Receipt, moved
 
 BIG: Final = 2**40
 FULL_FOR_BIG: Final = 3 * 2**61

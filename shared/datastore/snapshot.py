@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from shared.counters.pending import ids_of
 from shared.datastore import buckets
 from shared.datastore.buckets import closed_at, followed_at
 from shared.datastore.client import DatastoreClient, millis
@@ -25,12 +26,10 @@ from shared.datastore.keys import (
     where,
     write,
 )
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import Counts, Instant, WallMillis, WallSeconds
+from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.exact_reads import ids_of
-from shared.model.sharding import shard_key
-from shared.model.words import Guard, Receipt, Total
+from shared.model.words import Guard, Receipt, Total, shard_key
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class SnapshotQuestion:
 
     def more(self) -> list[Any]:
         """Keys that were not asked for yet: of shards in the configs, and of the ids in dead receipts."""
-        dead = {counter: dead_receipt_bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
+        dead = {counter: entries_of_dead(receipts, counter)[0] for counter, receipts in self._dead.items()}
         ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
         self._receipts |= ids
         keys = [self._place.receipt(key) for key in ids]
@@ -118,7 +117,7 @@ class SnapshotQuestion:
         for counter in self._asked:
             shards = self._shards(counter)
             value = sum([integer(shard, COUNT) for shard in shards])
-            entries, sure_until = dead_receipt_bodies.entries(self._dead.get(counter, ()), counter)
+            entries, sure_until = entries_of_dead(self._dead.get(counter, ()), counter)
             guard = self._guards.get(counter, Guard())
             flaw = self._flaw(counter, shards)
             totals[counter] = Total(value, self._number(counter), guard, entries, sure_until, flaw)

@@ -1,13 +1,14 @@
-"""The words of the domain, and their allowed values."""
+"""The words of the domain, their allowed values, and how a sum finds its shard. Pure."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, NamedTuple
 
 from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.imports import Mark
-from shared.model.receipts import key_of_increment
+from shared.model.receipts import Tally, key_of_increment
 
 MAX_NAME_BYTES: Final = 400
 ANY_NAME: Final = "-"
@@ -152,11 +153,11 @@ class Receipt(NamedTuple):
     """Later than its id can come back. `NEVER` if it never expires."""
     state: str = APPLIED
     note: bytes = b""
-    """See `receipt_notes`. For stores it is a few bytes, or some tens of thousands."""
+    """See `Note`. For stores it is a few bytes, or some tens of thousands."""
     counters: tuple[str, ...] = ()
     """The counters of a dead receipt with a body. Stores find it by each of them."""
     body: bytes = b""
-    """The content of a dead receipt, see `dead_receipt_bodies`. Without a body only the dead letter has the content."""
+    """The content of a dead receipt, see `dead_letters.Body`. Without a body only the dead letter has the content."""
     envelope: str = ""
     """The id of an applied envelope, where an ingest may look for it by `AppliedEnvelopes`."""
 
@@ -182,7 +183,7 @@ class Receipts(NamedTuple):
 
 class ShardAdd(NamedTuple):
     """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see
-    `sharding.was_compacted`.
+    `was_compacted`.
     """
 
     counter: str
@@ -190,17 +191,6 @@ class ShardAdd(NamedTuple):
     delta: int
     num_shards: int
     known: int = 0
-
-
-class Tally(NamedTuple):
-    """The outcomes of increments. Each increment is counted once, in the commit that settled it."""
-
-    applied: int = 0
-    deduplicated: int = 0
-    """Second uses of a client's id."""
-    dead: int = 0
-    foreign: int = 0
-    """How many of these came in messages of other publishers."""
 
 
 class Guard(NamedTuple):
@@ -324,3 +314,60 @@ class Reading(NamedTuple):
     @property
     def value(self) -> int:
         return self.applied + self.pending
+
+
+# How a sum finds its shard, and how shards are named.
+
+
+def shard_key(counter: str, index: int) -> str:
+    """The key name of a shard, as in Google's published model."""
+    return f"shard-{counter}-{index}"
+
+
+def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) -> int:
+    """A random shard that is not full. If all are full it is the first behind them: others may have filled new ones."""
+    if not full:
+        return pick(num_shards) if num_shards > 1 else 0
+    free = [index for index in range(num_shards) if index not in full]
+    return free[pick(len(free))] if free else next(index for index in count(num_shards) if index not in full)
+
+
+def add_to(
+    counter: str, delta: int, known: int, *, new: int, full: frozenset[int], pick: Callable[[int], int]
+) -> ShardAdd:
+    """An add to a random shard that is not full. `known`: the counter's number of shards, or 0; it gets `new` then."""
+    number = known or new
+    shard = choose(number, full, pick)
+    return ShardAdd(counter, shard, delta, max(number, shard + 1), known)
+
+
+def was_compacted(add: ShardAdd, there: int) -> bool:
+    """Whether a missing shard was removed by a compaction to `there` shards. If so it is not created again.
+
+    `there` is 0 if there is no config: then all shards may be created.
+    """
+    return 0 < there <= add.shard < add.known
+
+
+def number_for(add: ShardAdd, there: int) -> int:
+    """The least number of shards that the counter must have when this add creates its shard; it has `there` now.
+
+    It is not the number that was known before: the counter may have been compacted since.
+    """
+    return add.shard + 1 if there and add.known else add.num_shards
+
+
+def moved(staying: Sequence[int], leaving: int) -> list[int] | None:
+    """How much of the sum of the leaving shards each staying shard gets. The first takes as much as it can.
+
+    None if they can't hold all of it. A part may be beyond int64, where a shard is far on the other side of zero; what
+    the shard holds with it never is.
+    """
+    given = []
+    for held in staying:
+        end = SHARD_FULL if leaving > 0 else -SHARD_FULL
+        room = end - held
+        part = 0 if (room > 0) != (leaving > 0) else min(room, leaving, key=abs)
+        given.append(part)
+        leaving -= part
+    return None if leaving else given

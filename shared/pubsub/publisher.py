@@ -13,8 +13,7 @@ from shared.model.errors import OverloadedError, StoodStillError, TooLargeError,
 from shared.model.words import Delivery, Letter, Message
 from shared.ports.broker import Check, at_any_time
 from shared.pubsub.client import RETRY_FOR, NotFoundError, PubsubClient, SetupError, patiently
-from shared.runtime.drain_rate import Drain
-from shared.runtime.retry import all_of
+from shared.runtime.retry import Drain, all_of
 
 # Converts messages to and from those of Pub/Sub, and divides them into requests that fit. Pure.
 

@@ -18,7 +18,7 @@ from shared.model.words import Delivery, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.runtime.drain_rate import Drain
+from shared.runtime.retry import Drain
 from shared.sqlite.database import Database, FileTime, Reserve, connect_to, translated
 from shared.wire.codec import decode, increments_of
 

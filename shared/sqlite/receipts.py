@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model import receipt_notes
 from shared.model.buckets import BEGINNING, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.receipts import half_of_id, key_of_half
+from shared.model.receipts import half_of_id, key_of_half, read_note
 from shared.model.words import APPLIED, Receipt
 
 MOST_BYTES: Final = 2**22
@@ -147,7 +146,7 @@ def _sweep_noted(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int
     size = 0
     for key, note in rows:
         keys.append((key,))
-        for counter, delta in receipt_notes.read(note).sums.items():
+        for counter, delta in read_note(note).sums.items():
             sums[counter] = sums.get(counter, 0) + delta
         size += len(note)
         if size > MOST_CARRIED:

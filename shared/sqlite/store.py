@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model import dead_receipt_bodies
+from shared.counters.pending import ids_of
 from shared.model.buckets import (
     ByTime,
     Counts,
@@ -23,6 +23,7 @@ from shared.model.buckets import (
     followed_of,
     text_of,
 )
+from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -33,12 +34,21 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
 )
-from shared.model.exact_reads import ids_of
 from shared.model.imports import Mark
 from shared.model.ranges import last_name
 from shared.model.receipts import Promise
-from shared.model.sharding import moved, number_for, was_compacted
-from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
+from shared.model.words import (
+    SHARD_FULL,
+    Commit,
+    Guard,
+    Receipt,
+    Receipts,
+    ShardAdd,
+    Total,
+    moved,
+    number_for,
+    was_compacted,
+)
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
@@ -264,7 +274,7 @@ class SqliteSnapshot:
                 totals[counter] = totals[counter]._replace(value=totals[counter].value + count)
                 continue
             guard = Guard(version, bool(deleted)) if version else _NO_GUARD
-            its = dead_receipt_bodies.entries(dead[counter], counter) if counter in dead else ()
+            its = entries_of_dead(dead[counter], counter) if counter in dead else ()
             totals[counter] = Total(count or 0, num_shards, guard, *its)
         return totals
 

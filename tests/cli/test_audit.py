@@ -14,10 +14,9 @@ import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Ledger, Line, _horizon, flaw_of, judge
 from countersink_server.cli.main import main
-from shared.model import receipt_notes
 from shared.model.buckets import NEVER, Instant, Millis, StoreMillis, WallSeconds
-from shared.model.receipts import DAY, HOUR, lifetime
-from shared.model.words import Commit, Receipt, Tally
+from shared.model.receipts import DAY, HOUR, Tally, lifetime, notes_of_commit
+from shared.model.words import Commit, Receipt
 from shared.ports.store import Balance, Config, Shard, StoredReceipt
 from tests.cli.running import Done, make_file, run
 from tests.world.manual_clock import ManualClock
@@ -48,7 +47,7 @@ def db(tmp_path: Path) -> Any:
     with closing(sqlite3.connect(tmp_path / ".countersink" / "countersink.db", isolation_level=None)) as db:
         db.execute("UPDATE store SET now = ?", (int(time.time() * 1_000),))
         for number, sums in enumerate([{"a": 5, "b": -2}, {"a": 2**62, "c": 0}, {"a": 2**62}]):
-            (note,) = receipt_notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
+            (note,) = notes_of_commit([""], f"c{number}", Tally(applied=len(sums)), sums)
             expires = int(time.time() * 1_000) + (-1 if number == 1 else 16) * DAY
             db.execute("INSERT INTO receipts VALUES (?, ?, 'applied', ?, ?)", (f"e{number}", expires, number, note))
             for name, delta in sums.items():
@@ -188,7 +187,7 @@ async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired
 def test_writes_of_others_are_known_by_their_time() -> None:
     """As far as the receipts of that time must still be there."""
     with closing(Ledger((), written_since=10)) as ledger:
-        (note,) = receipt_notes.written([""], "c", Tally(), {"ours": 1})
+        (note,) = notes_of_commit([""], "c", Tally(), {"ours": 1})
         ledger.take_receipts(
             [
                 StoredReceipt(Receipt("k", NEVER, "applied", note), Instant(11)),

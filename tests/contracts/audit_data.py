@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from shared.model import receipt_notes
 from shared.model.buckets import DAY, HOUR, StoreMillis
-from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.model.receipts import Tally, notes_of_commit
+from shared.model.words import Commit, Receipt, ShardAdd
 from shared.ports.store import BucketShard, Config, Shard, Store, StoredReceipt
 from tests.contracts.by_time import KEPT, adding
 from tests.contracts.store import LATER, commit
@@ -28,7 +28,7 @@ async def buckets(store: Store) -> list[BucketShard]:
 
 
 def noted(counter: str, delta: int, key: str, expires: StoreMillis = LATER, shard: int = 0) -> Commit:
-    (note,) = receipt_notes.written([""], key, Tally(applied=1), {counter: delta})
+    (note,) = notes_of_commit([""], key, Tally(applied=1), {counter: delta})
     return Commit((Receipt(key, expires, "applied", note),), (ShardAdd(counter, shard, delta, shard + 1),))
 
 

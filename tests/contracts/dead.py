@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
+from shared.model.dead_letters import read_body, with_body
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
 from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
@@ -20,7 +20,7 @@ def dead(
     key: str, sums: dict[str, int], *keyed: Increment, why: str = "because", until: StoreMillis = UNTIL
 ) -> Receipt:
     envelope = Envelope("", sums, {}, keyed, 4, receipt=key)
-    return dead_receipt_bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, BrokerMillis(5), until)
+    return with_body(Receipt(key, LATER, DEAD), envelope, why, BrokerMillis(5), until)
 
 
 def buried(*receipts: Receipt) -> Commit:
@@ -124,7 +124,7 @@ class DeadContract:
         await store.apply(buried(dead("k", {"a": 5}, X)))
         await store.apply(Commit((), (), (dead("k", {"a": 5}, X, why="still"),)))
         (kept,) = await store.dead("", 10)
-        assert dead_receipt_bodies.read(kept).letter.reason == "still"
+        assert read_body(kept).letter.reason == "still"
         await store.apply(Commit((), (), (Receipt("k", LATER, DEAD),)))
         assert await store.dead("", 10) == [kept]
         assert len((await look(store))[0].dead) == 1
@@ -165,7 +165,7 @@ class DeadContract:
         await store.apply(buried(dead("k", {}, *keyed)))
         assert (await look(store, names[999]))[0].dead == (Entry("k", 0, ((keyed[999].key, -(2**52)),)),)
         (kept,) = await store.dead("", 10)
-        assert sorted(dead_receipt_bodies.read(kept).envelope.keyed) == sorted(keyed)
+        assert sorted(read_body(kept).envelope.keyed) == sorted(keyed)
 
     async def test_sets_and_burials_do_not_take_each_other_away(self, store: Store) -> None:
         await store.apply(setting("first", 5, await guard(store)))

@@ -11,8 +11,8 @@ from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, judge, look
 from shared.datastore.client import LAG_EMULATED
 from shared.datastore.keys import COUNT, KEY, name_of, query_of
 from shared.datastore.store import DatastoreStore
-from shared.model import receipt_notes
 from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
+from shared.model.receipts import notes_of_change
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from tests.contracts.audit_data import noted
 from tests.contracts.store import LATER, commit
@@ -62,7 +62,7 @@ async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(da
     store, client, place = await datastore.store(), datastore.client(), datastore.place
     for name in ("back", "gone"):
         await store.apply(noted(name, 5, f"{name}-1"))
-        (note,) = receipt_notes.of_change("c", name, [-5], 5, 0)
+        (note,) = notes_of_change("c", name, [-5], 5, 0)
         receipt = Receipt(f"{name}-2", LATER, note=note)
         await store.apply(Commit((receipt,), (ShardAdd(name, 0, -5, 1),), guard=(name, Guard(0, deleted=True))))
         assert await store.remove(name)

@@ -15,10 +15,9 @@ from shared.counters.compaction import Compactor
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.keys import name_of
 from shared.datastore.store import DatastoreStore
-from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
-from shared.model.receipts import DAY
-from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.model.receipts import DAY, Tally, notes_of_commit
+from shared.model.words import Commit, Receipt, ShardAdd
 from tests.contracts.compactions import receipt, shrink, spread
 from tests.contracts.removals import delete
 from tests.contracts.store import LATER, commit, total
@@ -29,7 +28,7 @@ SHARDS = 6
 
 async def count(store: DatastoreStore, book: ShardBook, key: str, delta: int) -> None:
     """As a flusher does, until its receipt is there."""
-    (note,) = receipt_notes.written([""], key, Tally(applied=1), {"a": delta})
+    (note,) = notes_of_commit([""], key, Tally(applied=1), {"a": delta})
     while True:
         adds = await book.adds({"a": delta})
         try:

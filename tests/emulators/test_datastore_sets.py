@@ -9,11 +9,10 @@ from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
-from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.model.receipts import DAY, Tally, key_of_envelope, notes_of_commit
+from shared.model.words import Commit, Receipt, ShardAdd
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore
 
@@ -47,7 +46,7 @@ class Crowd:
             await self.overlay.settle([key], (await store.receipts([key])).time)
 
     async def _apply(self, store: DatastoreStore, name: str, delta: int) -> str:
-        (note,) = receipt_notes.written([""], name, Tally(applied=1), {"a": delta})
+        (note,) = notes_of_commit([""], name, Tally(applied=1), {"a": delta})
         receipt = Receipt(key_of_envelope(name), LATER, note=note)
         shard = self.random.randrange(SHARDS)
         while True:

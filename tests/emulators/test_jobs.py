@@ -10,9 +10,8 @@ import pytest
 
 from flusher.jobs.kinds import Adding, Exporting, ExportingSeries, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.start_job import JobStarter
 from shared.datastore.client import DatastoreClient, Found

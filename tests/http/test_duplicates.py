@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ingest.accept.admission import KnownIds
-from shared.model import receipt_notes
 from shared.model.errors import TransientError
+from shared.model.receipts import read_note
 from tests.http.both_ways import END, check, check_totals, pair, post
 from tests.http.service import Service, running
 
@@ -165,8 +165,8 @@ async def test_a_retry_of_an_ambiguous_answer_finds_its_first_try(
 
 async def test_receipts_of_older_versions_are_no_duplicates(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not say who counted, so nobody is told something that is not known."""
-    read = receipt_notes.read
-    monkeypatch.setattr(receipt_notes, "read", lambda note: read(b"") if note else read(note))
+    read = read_note
+    monkeypatch.setattr("ingest.api.receipts.read_note", lambda note: read(b"") if note else read(note))
     async with service.applying():
         for _ in range(2):
             assert said(await service.incr("c", b'{"id": "x"}', WAIT)) == (False, 0)

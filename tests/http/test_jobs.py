@@ -12,8 +12,8 @@ import pytest
 
 from countersink_server.serve.run import _flush
 from shared.config.settings import Settings
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import BrokerMillis, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.jobs import KINDS, RUNNING
 from shared.model.words import DEAD, Commit, Receipt, View
@@ -264,9 +264,7 @@ async def test_a_delete_holds_though_what_is_pending_sums_to_nothing(service: Se
 async def test_a_job_adds_to_what_is_only_in_the_dead_letters(service: Service) -> None:
     """They are pending, and listed."""
     envelope = Envelope("e", {"p:dead": 1})
-    dead = dead_receipt_bodies.with_body(
-        Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0)
-    )
+    dead = with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0))
     await service.parts.store.apply(Commit((dead,), ()))
     await start(service)
     await service.work()

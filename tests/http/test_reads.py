@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import BrokerMillis, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.words import DEAD, Commit, Receipt
 from tests.http.service import Service, running, url_name
@@ -176,9 +176,7 @@ async def test_head_is_get_without_the_body(service: Service) -> None:
 async def test_a_counter_that_has_only_a_dead_letter_is_listed(service: Service) -> None:
     """No message of it waits, and it has no shard."""
     envelope = Envelope("e", {"lonely": 3})
-    dead = dead_receipt_bodies.with_body(
-        Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0)
-    )
+    dead = with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0))
     await service.parts.store.apply(Commit((dead,), ()))
     (found,) = (await service.get("/v1/counters?prefix=lone")).json["counters"]
     assert (found["name"], found["value"], found["pending"], found["exact"]) == ("lonely", 3, 3, True)

@@ -28,11 +28,11 @@ def test_no_two_have_the_same_name() -> None:
 @pytest.mark.parametrize(
     ("place", "make"),
     [
-        ("shared.model.sharding.gone", instead(1)),
+        ("shared.model.words.gone", instead(1)),
         ("tests.world.memory.store.MemoryStore.gone", instead(1)),
         ("shared.gone.was_compacted", instead(1)),
-        ("shared.model.sharding.was_compacted", lambda there: there),
-        ("shared.model.sharding.was_compacted", calling(choose=None)),
+        ("shared.model.words.was_compacted", lambda there: there),
+        ("shared.model.words.was_compacted", calling(choose=None)),
         ("shared.sqlite.store._CHANGE", text("what is not there", "")),
         ("shared.sqlite.store._CHANGE", text("counter", "")),
         ("shared.sqlite.store._CHANGE", text("INSERT", "INSERT")),

@@ -4,9 +4,9 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, ChangedError, ShrunkError
-from shared.model.words import Commit, Tally
+from shared.model.receipts import Tally, notes_of_commit, read_note
+from shared.model.words import Commit
 from tests.mutations.mutation import Instead, altered, mutation, returning_later
 from tests.mutations.places import IMPORTER, IMPORTS
 
@@ -58,7 +58,7 @@ def _(commit: Any) -> Any:
         made = await commit(self, todo, full)
         (receipt,) = made.receipts
         totals = {mark.counter: mark.total for mark in todo}
-        (note,) = receipt_notes.written([""], receipt_notes.read(receipt.note).commit, Tally(), totals)
+        (note,) = notes_of_commit([""], read_note(receipt.note).commit, Tally(), totals)
         return replace(made, receipts=(receipt._replace(note=note),))
 
     return mutant

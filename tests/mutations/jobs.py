@@ -47,7 +47,7 @@ mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.A
 )
 
 
-@mutation("a job visits only what is in the store", "shared.counters.all_names.AllNames.page", JOBS)
+@mutation("a job visits only what is in the store", "shared.counters.reader.AllNames.page", JOBS)
 def _(_: Any) -> Any:
     async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **__: Any) -> Any:
         return await self._store.names(prefix, after, limit, until)
@@ -55,7 +55,7 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation("a list asks the store before the overlay", "shared.counters.all_names.AllNames.page", ALL_NAMES)
+@mutation("a list asks the store before the overlay", "shared.counters.reader.AllNames.page", ALL_NAMES)
 def _(page: Any) -> Any:
     async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **more: Any) -> Any:
         stored = await self._store.names(prefix, after, limit, until)

@@ -62,7 +62,7 @@ def _(in_place_of: Any) -> Any:
     return lambda self, _, increments: in_place_of(self, "", increments)
 
 
-mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipt_notes.SILENT", SEEDS)(
+mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipts.SILENT", SEEDS)(
     instead(b"")
 )
 

@@ -11,12 +11,12 @@ def _each_entry(view: Any, **fields: Any) -> Any:
     return replace(view, entries=tuple(replace(entry, **fields) for entry in view.entries))
 
 
-@mutation("what came since is not known to be applied", "shared.model.exact_reads.pending_since", PENDING_SINCE)
+@mutation("what came since is not known to be applied", "shared.counters.pending.pending_since", PENDING_SINCE)
 def _(since: Any) -> Any:
     return lambda base, *rest: since(base._replace(settled=()), *rest)
 
 
-@mutation("what came since may be pending twice", "shared.model.exact_reads.pending_since", PENDING_SINCE)
+@mutation("what came since may be pending twice", "shared.counters.pending.pending_since", PENDING_SINCE)
 def _(since: Any) -> Any:
     return lambda base, *rest: since(base._replace(total=replace(base.total, dead=())), *rest)
 
@@ -57,22 +57,22 @@ def _(add: Any) -> Any:
     return lambda self, *what, confirmed=True, late=False: add(self, *what, confirmed=confirmed)
 
 
-@mutation("an unconfirmed entry counts", "shared.model.exact_reads.pending", RACES)
+@mutation("an unconfirmed entry counts", "shared.counters.pending.pending", RACES)
 def _(pending: Any) -> Any:
     return lambda base, view: pending(base, _each_entry(view, confirmed=True))
 
 
-@mutation("a base from before the floor is believed", "shared.model.exact_reads.pending", RACES, SEEDS)
+@mutation("a base from before the floor is believed", "shared.counters.pending.pending", RACES, SEEDS)
 def _(pending: Any) -> Any:
     return lambda base, view: pending(base._replace(time=max(base.time, view.floor)), view)
 
 
-@mutation("a late entry is believed to be unapplied", "shared.model.exact_reads.pending", RACES)
+@mutation("a late entry is believed to be unapplied", "shared.counters.pending.pending", RACES)
 def _(pending: Any) -> Any:
     return lambda base, view: pending(base, _each_entry(view, late=False))
 
 
-@mutation("receipts of unconfirmed entries are not asked for", "shared.model.exact_reads.keys_of", RACES)
+@mutation("receipts of unconfirmed entries are not asked for", "shared.counters.pending.keys_of", RACES)
 def _(keys_of: Any) -> Any:
     return lambda view: keys_of(replace(view, entries=tuple(one for one in view.entries if one.confirmed)))
 
@@ -91,7 +91,7 @@ mutation("the overlay is viewed before the instant is chosen", "shared.counters.
 )
 
 
-@mutation("dead receipts are settled in the overlay, and not counted", "shared.model.exact_reads.pending", DEAD)
+@mutation("dead receipts are settled in the overlay, and not counted", "shared.counters.pending.pending", DEAD)
 def _(pending: Any) -> Any:
     return lambda base, view: pending(base._replace(total=replace(base.total, dead=())), view)
 

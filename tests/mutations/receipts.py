@@ -45,7 +45,7 @@ def _(ages: Any) -> Any:
     return mutant
 
 
-@mutation("receipts say of a commit what was planned for another", "shared.model.receipt_notes.written", SEEDS)
+@mutation("receipts say of a commit what was planned for another", "shared.model.receipts.notes_of_commit", SEEDS)
 def _(written: Any) -> Any:
     return lambda attempts, commit, tally, sums, *more: written(attempts, commit, tally, dict.fromkeys(sums, 1), *more)
 
@@ -53,13 +53,15 @@ def _(written: Any) -> Any:
 _DUPLICATES = "tests/http/test_duplicates.py"
 
 
-@mutation("receipts do not say which uses of ids were not counted", "shared.model.receipt_notes.written", _DUPLICATES)
+@mutation(
+    "receipts do not say which uses of ids were not counted", "shared.model.receipts.notes_of_commit", _DUPLICATES
+)
 def _(written: Any) -> Any:
     return lambda attempts, commit, tally, sums, _=None: written(attempts, commit, tally, sums)
 
 
 @mutation(
-    "receipts say of the next envelope which ids were used before", "shared.model.receipt_notes.written", _DUPLICATES
+    "receipts say of the next envelope which ids were used before", "shared.model.receipts.notes_of_commit", _DUPLICATES
 )
 def _(written: Any) -> Any:
     def mutant(attempts: Any, commit: str, tally: Any, sums: Any, seconds: Any = None) -> Any:
@@ -89,12 +91,12 @@ def _(second_in: Any) -> Any:
 
 
 @mutation(
-    "the receipt of a set does not say what it added", "shared.model.receipt_notes.of_change", SET_OVER_HTTP, SEEDS
+    "the receipt of a set does not say what it added", "shared.model.receipts.notes_of_change", SET_OVER_HTTP, SEEDS
 )
 def _(of_change: Any) -> Any:
     return lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change)
 
 
-@mutation("dead receipts expire", "shared.model.dead_receipt_bodies.with_body", STORE)
+@mutation("dead receipts expire", "shared.model.dead_letters.with_body", STORE)
 def _(with_body: Any) -> Any:
     return lambda dead, *others: with_body(dead, *others)._replace(expires=dead.expires)

@@ -19,17 +19,17 @@ def _(add: Any) -> Any:
     return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)
 
 
-mutation("a shard that was compacted is made anew", "shared.model.sharding.was_compacted", STORE, COMPACTIONS)(
+mutation("a shard that was compacted is made anew", "shared.model.words.was_compacted", STORE, COMPACTIONS)(
     returning(False)
 )
 
 
-@mutation("what is added to a shard that is made is not looked for", "shared.model.sharding.number_for", STORE, SEEDS)
+@mutation("what is added to a shard that is made is not looked for", "shared.model.words.number_for", STORE, SEEDS)
 def _(_: Any) -> Any:
     return lambda add, there: 0 if there else add.num_shards
 
 
-@mutation("a compaction drops what the highest shards hold", "shared.model.sharding.moved", STORE, COMPACTIONS, SEEDS)
+@mutation("a compaction drops what the highest shards hold", "shared.model.words.moved", STORE, COMPACTIONS, SEEDS)
 def _(moved: Any) -> Any:
     def mutant(staying: Any, leaving: int) -> Any:
         given = moved(staying, leaving)

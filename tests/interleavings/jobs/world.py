@@ -11,17 +11,15 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.tasks import MemoryTasks
-from shared.model import receipt_notes
 from shared.model.buckets import Millis, StoreMillis, WallMillis
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
-from shared.model.receipts import DAY, lifetime
+from shared.model.receipts import DAY, lifetime, read_note
 from shared.model.words import Reading
 from shared.ports.store import Lease
 from shared.runtime.retry import Stop
@@ -246,7 +244,7 @@ class World:
         async with self.store.audit_data() as data:
             async for page in data.receipts():
                 for kept in page:
-                    for name, delta in receipt_notes.read(kept.receipt.note).sums.items():
+                    for name, delta in read_note(kept.receipt.note).sums.items():
                         said[name] = said.get(name, 0) + delta
             held = dict.fromkeys(said, 0)
             async for shards in data.shards():

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from countersink_server.cli.audit import AGREES, judge, look
 from shared.model.errors import BrokerRejectedError
-from shared.model.words import Delivery, Message, Tally
+from shared.model.receipts import Tally
+from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 from shared.wire.codec import decode
 from tests.interleavings.simulation.poison import PickyStore, total

@@ -9,10 +9,10 @@ from typing import Final
 from flusher.dead_letters.desk import Replay
 from flusher.dead_letters.letters import open_letter, open_receipt
 from flusher.flush.commit_loop import FlushTools
-from shared.model import receipt_notes
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.words import Commit, Tally
+from shared.model.receipts import Tally, read_note
+from shared.model.words import Commit
 from shared.ports.broker import DeadLetters
 from shared.runtime.clock import Clock
 from tests.interleavings.steps.changes import ChangedStore
@@ -46,7 +46,7 @@ class PickyStore(ChangedStore):
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         before = self._receipts
         swept = await super().sweep(now, limit)
-        gone = [receipt_notes.read(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
+        gone = [read_note(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
         self.swept = total([self.swept, *gone])
         return swept
 

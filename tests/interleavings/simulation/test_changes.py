@@ -10,8 +10,8 @@ import pytest
 from flusher.dead_letters.desk import drop
 from flusher.jobs.kinds import Adding
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.errors import CountersinkError
 from shared.model.fleet import LONGEST_LOOK
@@ -43,7 +43,7 @@ class Scene(FleetSystem):
             await self.until(ingest, lambda reading: reading.exact)
         for worker in [*self.flushers, *self.replayers]:
             self.kill(worker)
-        dead = dead_receipt_bodies.with_body(Receipt(LETTER.key, LATER, DEAD), LETTER, "why", BrokerMillis(0))
+        dead = with_body(Receipt(LETTER.key, LATER, DEAD), LETTER, "why", BrokerMillis(0))
         await self.store.apply(Commit((Receipt("k", LATER), dead), (ShardAdd("a", 0, 3, 1),)))
         for ingest in self.ingests:
             await self.until(ingest, lambda reading: reading.exact and reading.value == 7)

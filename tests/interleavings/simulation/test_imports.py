@@ -14,10 +14,9 @@ from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcom
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
-from shared.model import receipt_notes
 from shared.model.buckets import Instant
 from shared.model.errors import CountersinkError
-from shared.model.receipts import DAY
+from shared.model.receipts import DAY, read_note
 from shared.model.words import Commit
 from tests.contracts.audit_data import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
@@ -43,7 +42,7 @@ class SummedStore(MemoryStore):
         time = await super().apply(commit)
         if not commit.marks:
             for receipt in commit.receipts:
-                self.others.update(receipt_notes.read(receipt.note).sums)
+                self.others.update(read_note(receipt.note).sums)
         for name in NAMES:
             held = sum(count for (counter, _), count in self._shards.items() if counter == name)
             if held != self._marks.get(("there", name), 0) + self.others[name]:

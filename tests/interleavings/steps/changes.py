@@ -7,8 +7,8 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 
 from typing import NamedTuple
 
-from shared.model import receipt_notes
 from shared.model.buckets import Instant
+from shared.model.receipts import read_note
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -43,7 +43,7 @@ class ChangedStore(MemoryStore):
         if self.file is not None:
             await MemoryOverlay(self.file).changed(commit.changes, time)
         if commit.guard is not None:
-            change = receipt_notes.read(commit.receipts[0].note).change
+            change = read_note(commit.receipts[0].note).change
             assert change is not None
             self.changes.setdefault(commit.guard[0], {})[commit.receipts[0].key] = change
         return time

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from ingest.accept.batch import Batch, Draft, Uses
 from ingest.accept.coalescer import Coalescer
-from shared.model.receipt_notes import Note
-from shared.model.receipts import key_of_envelope
+from shared.model.receipts import Note, key_of_envelope
 from shared.model.words import Increment
 from shared.runtime.ids import mint
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from countersink import AsyncClient, Client, RejectedError, rules
 from countersink.tally import CROWDED, Tally
-from shared.model import jobs, words
+from shared.model import jobs
+from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
 from tests.unit.client.scripted import Asked, Scripted, accepted, problem, says, scripted
 
 FAST = 0.01
@@ -523,15 +524,15 @@ async def test_a_thread_that_could_not_start_starts_later(server: Scripted, monk
 
 @given(st.text() | st.sampled_from([*(bad[0] for bad in BAD), "a" * 400, "é" * 201, "___", "____", "a b", "ü/☃"]))
 def test_the_rules_are_those_of_the_service(text: Any) -> None:
-    assert (rules.flaw_of_name(text) is None) == (words.flaw_of_name(text) is None)
-    assert (rules.flaw_of_id(text) is None) == (words.flaw_of_id(text) is None)
+    assert (rules.flaw_of_name(text) is None) == (flaw_of_name(text) is None)
+    assert (rules.flaw_of_id(text) is None) == (flaw_of_id(text) is None)
     assert (rules.flaw_of_prefix(text) is None) == (jobs.flaw_of_prefix(text) is None)
     assert (rules.flaw_of_job(text) is None) == (jobs.flaw_of_job(text) is None)
 
 
 @given(st.integers() | st.sampled_from([2**53 - 1, 2**53, 1 - 2**53, -(2**53), True, None, 1.0, "1"]))
 def test_the_rule_for_deltas_is_that_of_the_service(delta: Any) -> None:
-    assert (rules.flaw_of_delta(delta) is None) == (words.flaw_of_delta(delta) is None)
+    assert (rules.flaw_of_delta(delta) is None) == (flaw_of_delta(delta) is None)
 
 
 async def test_a_body_is_plain_json(server: Scripted) -> None:

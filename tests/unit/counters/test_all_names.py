@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.counters.all_names import AllNames
+from shared.counters.reader import AllNames
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import InexactError
 from tests.world.manual_clock import ManualClock

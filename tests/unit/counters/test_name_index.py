@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.counters import name_index
-from shared.counters.name_index import NameIndex, in_blocks
+from shared.counters import pending
+from shared.counters.pending import NAMES_AT_ONCE, NameIndex, in_blocks
 
 NAMES = st.text("abc€", min_size=1, max_size=4)
 
@@ -21,8 +21,8 @@ def test_pages_are_those_of_a_sorted_set(
     begun: set[str], changes: list[tuple[bool, str]], prefix: str, after: str, limit: int | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(name_index, "BLOCK", 2)
-        patch.setattr(name_index, "SLICE", 4)
+        patch.setattr(pending, "BLOCK", 2)
+        patch.setattr(pending, "NAMES_AT_ONCE", 4)
         for index in (NameIndex([*in_blocks([*begun])][-1]), NameIndex()):
             names = set(begun)
             for name in begun:
@@ -37,6 +37,6 @@ def test_pages_are_those_of_a_sorted_set(
 def test_it_is_sorted_in_steps() -> None:
     names = [str(number) for number in range(50_000)]
     steps = [*in_blocks(names)]
-    assert len(steps) > 2 * 50_000 / name_index.SLICE
+    assert len(steps) > 2 * 50_000 / NAMES_AT_ONCE
     assert [name for block in steps[-1] for name in block] == sorted(names)
     assert not any(steps[:-1])

@@ -6,12 +6,11 @@ from random import Random
 import pytest
 
 from shared.counters import reader
-from shared.counters.pending import Pending
+from shared.counters.pending import Base, EntryLog, Pending, keys_of, pending, pending_since
 from shared.counters.reader import Reader
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.envelope import Envelope
-from shared.model.exact_reads import Base, EntryLog, keys_of, pending, pending_since
 from shared.model.words import Entry, Increment, Total, View
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock

@@ -9,8 +9,8 @@ from shared.config.settings import rules_of
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.memory.overlay import ProcessOverlay
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
@@ -81,9 +81,7 @@ async def test_so_was_one_whose_series_was_read() -> None:
 
 def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:
     envelope = Envelope(name, sums, {}, keyed)
-    return dead_receipt_bodies.with_body(
-        Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until
-    )
+    return with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until)
 
 
 async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:

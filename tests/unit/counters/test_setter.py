@@ -9,7 +9,6 @@ import pytest
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter, divided
 from shared.memory.overlay import ProcessOverlay
-from shared.model import receipt_notes
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
     ChangedError,
@@ -21,7 +20,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import DAY, key_of_set
+from shared.model.receipts import DAY, key_of_set, read_note
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.retry import Backoff
 from tests.world.manual_clock import ManualClock
@@ -80,7 +79,7 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
     assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(held, 7)
     assert await parts.value() == 7
     assert await parts.setter.set("a", ChangeRequest(SET, 8, "k")) == Change(held, 7)
-    said = [receipt_notes.read(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
+    said = [read_note(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
     assert sum(said) == 7 - held
 
 

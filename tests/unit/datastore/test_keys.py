@@ -1,8 +1,8 @@
 """Dead receipts are stored as Datastore entities and read back."""
 
 from shared.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import BrokerMillis, StoreMillis
+from shared.model.dead_letters import read_body, with_body
 from shared.model.envelope import Envelope
 from shared.model.words import DEAD as STATE
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
@@ -13,9 +13,7 @@ PLACE = DatastorePlace("project")
 
 
 def kept(envelope: Envelope, why: str = "refused") -> Receipt:
-    return dead_receipt_bodies.with_body(
-        Receipt(envelope.key, StoreMillis(2**41), STATE), envelope, why, BrokerMillis(1), StoreMillis(3)
-    )
+    return with_body(Receipt(envelope.key, StoreMillis(2**41), STATE), envelope, why, BrokerMillis(1), StoreMillis(3))
 
 
 def test_no_ttl_policy_can_delete_one() -> None:
@@ -39,6 +37,4 @@ def test_the_largest_fits_into_an_entity() -> None:
     keyed = tuple(Increment(name, -(2**53) + 1, "\\" * MAX_ID_BYTES) for name in names)
     largest = kept(Envelope("e", {}, {}, keyed, 2**41, retried=True), "\\" * 10_000)
     assert PLACE.receipt_entity(largest).ByteSize() < MOST
-    assert dead_receipt_bodies.read(largest).envelope.keyed == tuple(
-        item._replace(id=None, receipt=item.key) for item in keyed
-    )
+    assert read_body(largest).envelope.keyed == tuple(item._replace(id=None, receipt=item.key) for item in keyed)

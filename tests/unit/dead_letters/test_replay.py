@@ -8,8 +8,8 @@ import pytest
 from flusher.dead_letters.desk import LEFT_AS_UNSURE, Replay, ReplayOutcome, drop
 from flusher.dead_letters.letters import OpenedLetter, open_letter, open_receipt
 from flusher.flush.window import TOO_OLD
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.model.dead_letters import read_body
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment, promised
@@ -138,7 +138,7 @@ async def test_what_is_refused_again_stays_dead_with_the_new_reason() -> None:
     assert before
     assert after
     assert after._replace(body=before.body) == before
-    assert (dead_receipt_bodies.read(before).letter.reason, dead_receipt_bodies.read(after).letter.reason) == (
+    assert (read_body(before).letter.reason, read_body(after).letter.reason) == (
         "poison",
         "still poison",
     )

@@ -9,12 +9,11 @@ import pytest
 
 from flusher.dead_letters.desk import Replay
 from flusher.dead_letters.letters import open_letter
-from shared.model import receipt_notes
 from shared.model.buckets import Instant
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
-from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Delivery, Increment, Message, Tally
+from shared.model.receipts import Tally, key_of_envelope, read_note
+from shared.model.words import Commit, Delivery, Increment, Message
 from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.interleavings.simulation.poison import PickyStore
@@ -47,7 +46,7 @@ async def flush(bench: Bench) -> None:
 async def said(store: MemoryStore) -> Tally:
     """What the receipts say."""
     async with store.audit_data() as data:
-        read = [receipt_notes.read(one.receipt.note).tally async for page in data.receipts() for one in page]
+        read = [read_note(one.receipt.note).tally async for page in data.receipts() for one in page]
     return Tally(*[sum(one) for one in zip(*read, strict=True)])
 
 
@@ -271,5 +270,5 @@ async def test_the_sums_of_a_commit_stand_in_its_receipts_however_many_they_are(
         async for page in data.receipts():
             for one in page:
                 assert len(one.receipt.note) < 1_000_000
-                sums |= receipt_notes.read(one.receipt.note).sums
+                sums |= read_note(one.receipt.note).sums
     assert sums == {name: number // 850 + 1 for number, name in enumerate(names)}

@@ -10,7 +10,7 @@ import pytest
 from flusher.dead_letters.letters import open_letter
 from flusher.flush.newer_versions import PAUSE
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.all_names import AllNames
+from shared.counters.reader import AllNames
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
 from shared.model import jobs

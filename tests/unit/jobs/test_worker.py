@@ -8,9 +8,8 @@ import pytest
 from flusher.cleanup import CounterRemover, JobSweep
 from flusher.jobs.kinds import Adding, Compacting, PageOutcome, Resetting, Visit, existing
 from flusher.jobs.worker import TRIES, Runner, Worker
-from shared.counters.all_names import AllNames
 from shared.counters.compaction import RETRY_FOR, Compactor
-from shared.counters.reader import Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks

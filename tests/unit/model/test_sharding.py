@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.sharding import choose, number_for, shard_key
-from shared.model.words import ShardAdd
+from shared.model.words import ShardAdd, choose, number_for, shard_key
 from shared.runtime.ids import EnvelopeIds, mint, of_key
 
 

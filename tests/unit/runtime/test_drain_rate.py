@@ -1,6 +1,6 @@
 """The drain rate says when a refused client should come back."""
 
-from shared.runtime.drain_rate import LATEST, SOONEST, Drain
+from shared.runtime.retry import LATEST, SOONEST, Drain
 
 
 def test_a_steady_drain_predicts_how_long_the_rest_takes() -> None:

@@ -10,8 +10,8 @@ from flusher.dead_letters.desk import drop
 from flusher.jobs.kinds import Adding, Resetting
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
-from shared.model import dead_receipt_bodies
 from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.envelope import Envelope
 from shared.model.imports import Foreign
 from shared.model.jobs import ADD, Job, lifetime_of_job
@@ -115,7 +115,7 @@ CHANGES = [_set, _reset, _delete, _reset_job, _delete_job, _add_job, _drop, _imp
 async def processes(tmp_path: Path) -> AsyncIterator[list[Process]]:
     """Two processes, and a counter of 3 with a dead letter of 4."""
     both = [Process(tmp_path / "countersink.db") for _ in range(2)]
-    dead = dead_receipt_bodies.with_body(Receipt(LETTER.key, LATER, DEAD), LETTER, "why", BrokerMillis(0))
+    dead = with_body(Receipt(LETTER.key, LATER, DEAD), LETTER, "why", BrokerMillis(0))
     await both[0].store.apply(Commit((Receipt("k", LATER), dead), (ShardAdd("a", 0, 3, 1),)))
     yield both
     for one in both:

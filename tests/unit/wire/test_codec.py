@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flusher.flush.plan import MOST_IN_COMMIT
-from shared.model import receipt_notes
 from shared.model.buckets import BrokerMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
+from shared.model.receipts import Tally, notes_of_commit, read_note
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message
 from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode, own_data
 from tests.unit.strategies import envelopes
 
@@ -202,8 +202,8 @@ def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
     largest = of_ours({"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_DATE}, ce_id=ids, ce_attempt=ids)
     assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
     tally = Tally(*[largest.increments * MOST_IN_COMMIT] * 4)
-    (note,) = receipt_notes.written([ids], "c", tally, {"a": 1})
-    assert receipt_notes.read(note).tally == tally
+    (note,) = notes_of_commit([ids], "c", tally, {"a": 1})
+    assert read_note(note).tally == tally
 
 
 @pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])

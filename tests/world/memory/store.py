@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from shared.model import dead_receipt_bodies, receipt_notes
+from shared.counters.pending import ids_of
 from shared.model.buckets import BEGINNING, Counts, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -14,10 +15,20 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
 )
-from shared.model.exact_reads import ids_of
-from shared.model.receipts import Promise
-from shared.model.sharding import moved, number_for, was_compacted
-from shared.model.words import DEAD, SHARD_FULL, Bounds, Commit, Guard, Receipt, Receipts, Total
+from shared.model.receipts import Promise, read_note
+from shared.model.words import (
+    DEAD,
+    SHARD_FULL,
+    Bounds,
+    Commit,
+    Guard,
+    Receipt,
+    Receipts,
+    Total,
+    moved,
+    number_for,
+    was_compacted,
+)
 from shared.ports.store import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 from tests.world.memory.audit_data import MemoryAuditData, pages
@@ -250,7 +261,7 @@ class MemoryStore:
         expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]
         self._carried = dict(self._carried)
         for key in expired:
-            for counter, delta in receipt_notes.read(self._receipts[key].note).sums.items():
+            for counter, delta in read_note(self._receipts[key].note).sums.items():
                 self._carried[counter] = self._carried.get(counter, 0) + delta
         self._receipts = {key: r for key, r in self._receipts.items() if key not in expired}
         self._buckets, gone = self._buckets.swept(now, limit - len(expired))
@@ -291,7 +302,7 @@ class MemorySnapshot:
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
             its = [receipt for receipt in self._dead.values() if counter in receipt.counters]
             guard = self._guards.get(counter, Guard())
-            totals[counter] = Total(value, num_shards, guard, *dead_receipt_bodies.entries(its, counter))
+            totals[counter] = Total(value, num_shards, guard, *entries_of_dead(its, counter))
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 
