@@ -1,8 +1,7 @@
 """One flusher: its parts, made in one visible order."""
 
 from flusher.flush.commit_loop import FlushTools, PromiseKeeper
-from flusher.flush.flusher import Flusher, Waiters
-from flusher.flush.flusher_record import BacklogWitness
+from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker

@@ -9,7 +9,7 @@ from math import ceil, exp, expm1, inf, log1p
 from typing import Final, NamedTuple
 
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
-from flusher.flush.plan import MOST_IN_COMMIT
+from flusher.flush.window import MOST_IN_COMMIT
 from flusher.shards import ENOUGH, FRESH, MOST_REMEMBERED, WRITES_FOR_A_READ
 from ingest.accept.coalescer import GAP, MAX_ENTRIES, STREAM, STRETCH
 from ingest.accept.publishing import INTERVAL, MOST, SIDE_BY_SIDE

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from flusher.flush.plan import Held, Plan, notes_of
-from flusher.flush.window import TOO_OLD, Window
+from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth, ShardBook
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body

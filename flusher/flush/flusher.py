@@ -5,21 +5,171 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
+from uuid import uuid4
 
 from flusher.cleanup import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush, FlushTools
-from flusher.flush.flusher_record import BacklogWitness
-from flusher.flush.newer_versions import NewerMessages
 from flusher.flush.window import FlushPolicy, Window
 from flusher.shards import CounterCooler, CounterGrower
-from shared.model.buckets import BrokerMillis
+from shared.fleet.fleet_view import FleetView
+from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
+from shared.model.fleet import HOLDS, REPORTS, WATCHES, Fleet, gone, leaves, reported
 from shared.model.words import Delivery
+from shared.ports.broker import Subscription
 from shared.runtime import metrics
+from shared.runtime.clock import Clock
 from shared.runtime.retry import Stop, all_of, forever
 from shared.wire.codec import decode
 
+# Messages of a newer version are left to newer processes: they are neither counted nor buried, and delay nothing else.
+
+
 _log = logging.getLogger(__name__)
+
+LEFT_FOR: Final = 60.0
+"""Seconds until such a message is delivered again, to any process. Without the pause it would come back at once. Also
+the seconds between two lines in the log.
+"""
+
+
+class NewerMessages:
+    """Lets each of them go for `LEFT_FOR`. They take no room in the window, so others are pulled meanwhile."""
+
+    def __init__(self, subscription: Subscription, clock: Clock) -> None:
+        self._subscription = subscription
+        self._clock = clock
+        self._taken: list[Delivery] = []
+        self._oldest: BrokerMillis | None = None
+        self._until = self._said = float("-inf")
+        self._number = 0
+
+    def take(self, delivery: Delivery, why: NewerError) -> None:
+        """Take the message until the next `put_off`."""
+        self._taken.append(delivery)
+        metrics.NEWER.inc()
+        self._number += 1
+        now = self._clock.monotonic()
+        if now - self._said >= LEFT_FOR:
+            last = delivery.message_id
+            _log.error("%d messages need a newer process, the last one is %s: %s", self._number, last, why)
+            self._said, self._number = now, 0
+
+    async def put_off(self) -> None:
+        """Let their leases end after the pause. If this fails, they end by themselves."""
+        if not self._taken:
+            return
+        self._oldest, self._until = self.oldest(), self._clock.monotonic() + LEFT_FOR
+        taken, self._taken = self._taken, []
+        try:
+            await self._subscription.extend([delivery.token for delivery in taken], LEFT_FOR)
+        except TransientError as error:
+            _log.warning("%d messages for newer processes wait until their leases end: %s", len(taken), error)
+
+    def oldest(self) -> BrokerMillis | None:
+        """When the oldest message was published that is not applied, as a newer process has to do it; None once none
+        was seen for `LEFT_FOR`, because each comes again by then.
+        """
+        if self._until <= self._clock.monotonic():
+            self._oldest = None
+        times = [delivery.published for delivery in self._taken]
+        return min(times if self._oldest is None else [*times, self._oldest], default=None)
+
+
+# The fleet's record of this flusher: that it may hold messages, and, if a member is gone, how old they are.
+
+
+GAP: Final = 30.0
+"""Seconds without a pull after which a flusher starts to watch again from the beginning."""
+
+
+class BacklogWitness:
+    """Lets a flusher pull only while its record is in the store, and the store was not away for too long."""
+
+    def __init__(self, looks: FleetView, clock: Clock, topic: str) -> None:
+        self._looks = looks
+        self._clock = clock
+        self._topic = topic
+        self._id = ""
+        self._seen: list[tuple[StoreMillis, StoreMillis, BrokerMillis]] = []
+        """What was seen, by the minute: from when, until when, and when the oldest of it was published."""
+        self._pulled = self._tended = float("-inf")
+
+    def ready(self) -> bool:
+        """Whether the flusher may hold messages."""
+        return bool(self._id) and self._clock.monotonic() - self._looks.at < HOLDS
+
+    def saw(self, oldest: BrokerMillis | None) -> None:
+        """Note a pull, and when the oldest message that came or is held was published."""
+        self._note_gap()
+        self._pulled = self._clock.monotonic()
+        if oldest is not None:
+            self._note(oldest)
+
+    def _note_gap(self) -> None:
+        """Without pulls it does not know what there is, so it may be anything."""
+        if self._clock.monotonic() - self._pulled > GAP:
+            self._note(BrokerMillis(NEVER))
+
+    def _note(self, oldest: BrokerMillis) -> None:
+        now = self._looks.now()
+        if self._seen and now - self._seen[-1][0] < REPORTS * 1000:
+            begun, _, before = self._seen.pop()
+            self._seen.append((begun, now, min(before, oldest)))
+        else:
+            self._seen = [one for one in self._seen if now - one[1] <= WATCHES * 1000]
+            self._seen.append((now, now, oldest))
+
+    def _clear(self) -> StoreMillis:
+        """The time before which nothing was published that it saw in the last `WATCHES`."""
+        self._note_gap()
+        now = self._looks.now()
+        return StoreMillis(
+            min((oldest for _, until, oldest in self._seen if now - until <= WATCHES * 1000), default=now)
+        )
+
+    async def tend(self) -> bool:
+        """Report, at most now and then. Returns False if others took this flusher for dead: it must hold nothing."""
+        if not self._id:
+            await self._enter()
+        if self._clock.monotonic() - self._tended < REPORTS:
+            return True
+        self._tended = self._clock.monotonic()
+        look = await self._looks.get(REPORTS / 2)
+        if look is None:
+            return True
+        record = look.fleet.flushers.get(self._id)
+        if record is None or record.struck:
+            _log.warning("other flushers took this flusher for dead: it gives its messages back and starts again")
+            self._id = ""
+            return False
+        if gone(look.fleet, self._topic):
+            await self._report()
+        return True
+
+    async def _enter(self) -> None:
+        name = uuid4().hex[:12]
+        await self._looks.change(lambda fleet, now: fleet.flushes(name, self._topic, now))
+        self._id, self._pulled = name, self._clock.monotonic()
+
+    async def _report(self) -> None:
+        name = self._id
+
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
+            return reported(fleet, name, clear=self._clear(), now=now) if name in fleet.flushers else None
+
+        await self._looks.change(step)
+
+    async def leave(self) -> None:
+        """Remove the record. The flusher must hold nothing."""
+        name, self._id = self._id, ""
+
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
+            return leaves(fleet, name, clear=self._clear(), now=now) if name in fleet.flushers else None
+
+        if name:
+            await self._looks.change(step)
+
 
 MOST_PULLED: Final = 500
 MOST_BYTES_PULLED: Final = 500_000

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from shared.counters.pending import UNSEEN
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import Membership
-from shared.fleet.stopped_members import StoppedMembers
+from shared.fleet.membership import Membership, StoppedMembers
 from shared.model.buckets import NEVER, Instant
 from shared.model.envelope import Backlog, Envelope
 from shared.model.errors import InexactError, TransientError

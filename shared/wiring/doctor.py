@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 from shared.config import urls
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.config.settings import Settings
-from shared.fleet.stopped_members import unsettled
+from shared.fleet.membership import unsettled
 from shared.model.buckets import StoreMillis
 from shared.model.errors import SettingsError, TransientError
 from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord

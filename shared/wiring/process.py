@@ -15,8 +15,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import Membership, in_memory, new_member
-from shared.memory.member import MemberOverlay
-from shared.memory.overlay import ProcessOverlay
+from shared.memory.overlay import MemberOverlay, ProcessOverlay
 from shared.memory.tasks import MemoryTasks
 from shared.model.envelope import Backlog
 from shared.model.errors import SettingsError

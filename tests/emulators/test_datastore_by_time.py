@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from flusher.flush.plan import MOST_IN_COMMIT
+from flusher.flush.window import MOST_IN_COMMIT
 from shared.datastore import buckets
 from shared.datastore.client import LAG_EMULATED
 from shared.datastore.keys import COUNT, KEY, query_of

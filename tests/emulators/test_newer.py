@@ -25,7 +25,7 @@ NOBODY = 60.0
 
 async def test_messages_of_a_newer_version_wait_for_it(pubsub: Pubsub, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are as many as fit into several windows, and come again while it runs."""
-    monkeypatch.setattr("flusher.flush.newer_versions.PAUSE", 1.0)
+    monkeypatch.setattr("flusher.flush.flusher.LEFT_FOR", 1.0)
     publisher, client = pubsub.publisher(), pubsub.client()
     data = b'{"counter":"a","delta":5}' + b" " * 1_000
     await publisher.publish([Message(data, V2 | {"ce-id": str(number)}) for number in range(NEW)])

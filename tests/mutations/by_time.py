@@ -17,7 +17,7 @@ FOLLOWED = "shared.datastore.buckets."
 mutation("a commit adds to no bucket", "flusher.flush.commit_loop.by_time_of", SERIES)(returning(ByTime()))
 
 
-@mutation("buckets have the time of the commit", "flusher.flush.plan.buckets_of", SERIES)
+@mutation("buckets have the time of the commit", "flusher.flush.window.buckets_of", SERIES)
 def _(buckets_of: Any) -> Any:
     return lambda rules, _, sums: buckets_of(rules, 10**12, sums)
 

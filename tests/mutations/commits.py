@@ -50,7 +50,7 @@ def _(found: Any) -> Any:
     return mutant
 
 
-@mutation("a repeated id counted twice in one commit", "flusher.flush.plan.Plan.take", *FLUSH_AND_REPLAY)
+@mutation("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
 def _(take: Any) -> Any:
     def mutant(self: Any, envelope: Any, known: Any) -> Any:
         receipts, ids = self.receipts, {item.key for item in envelope.keyed}
@@ -161,7 +161,7 @@ def _(left: Any) -> Any:
     return mutant
 
 
-@mutation("an increment whose id is known counts as applied", "flusher.flush.plan.Plan._count", ACCOUNTS)
+@mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)
 def _(count: Any) -> Any:
     return lambda self, envelope, dropped: count(self, envelope, dropped if envelope.second else 0)
 

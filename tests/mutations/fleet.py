@@ -60,9 +60,9 @@ mutation("what flushers saw before a member's last word is evidence", "shared.mo
 mutation("a flusher that stops takes with it what it saw", "shared.model.fleet.leaves", *HANDOVERS)(
     calling(gone=lambda *_: False)
 )
-mutation(
-    "a flusher that did not pull has seen nothing", "flusher.flush.flusher_record.BacklogWitness._note_gap", *HANDOVERS
-)(returning(None))
+mutation("a flusher that did not pull has seen nothing", "flusher.flush.flusher.BacklogWitness._note_gap", *HANDOVERS)(
+    returning(None)
+)
 
 
 @mutation("a member that stops lists what it answered only", "shared.redis.member.Member.leave", STOPS)
@@ -87,7 +87,7 @@ def _(confirm: Any) -> Any:
     return mutant
 
 
-@mutation("a list is settled when some of it is", "shared.fleet.stopped_members.StoppedMembers._settled", STOPPED)
+@mutation("a list is settled when some of it is", "shared.fleet.membership.StoppedMembers._settled", STOPPED)
 def _(_: Any) -> Any:
     async def mutant(self: Any, name: str) -> bool:
         keys = await self._looks.left_by(name) or ()

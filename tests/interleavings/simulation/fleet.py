@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from flusher.flush.flusher_record import BacklogWitness
+from flusher.flush.flusher import BacklogWitness
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership
 from shared.model.buckets import StoreMillis
@@ -68,8 +68,8 @@ SHORTER: Final[dict[str, float]] = {
     "shared.model.fleet.SILENCE": SILENCE,
     "shared.model.fleet.WATCHES": 260.0,
     "shared.model.fleet.OVERDUE": 250.0,
-    "flusher.flush.flusher_record.HOLDS": 100.0,
-    "flusher.flush.flusher_record.REPORTS": 50.0,
+    "flusher.flush.flusher.HOLDS": 100.0,
+    "flusher.flush.flusher.REPORTS": 50.0,
 }
 """What members and flushers promise each other about time, all of it a sixth of what it is, so that an hour of evidence
 takes ten minutes.

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.flush.commit_loop import FlushTools
-from flusher.flush.flusher import Flusher
-from flusher.flush.flusher_record import BacklogWitness
+from flusher.flush.flusher import BacklogWitness, Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
 from ingest.accept.coalescer import Pace

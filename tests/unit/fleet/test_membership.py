@@ -8,7 +8,7 @@ import pytest
 
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import OWES, Membership, in_memory
-from shared.memory.member import MemberOverlay
+from shared.memory.overlay import MemberOverlay
 from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
@@ -56,8 +56,8 @@ class File:
 
 @pytest.fixture
 def book(monkeypatch: pytest.MonkeyPatch) -> Book:
-    monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 0.2)
-    monkeypatch.setattr("shared.memory.member.SOON", 0.02)
+    monkeypatch.setattr("shared.memory.overlay.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("shared.memory.overlay.AGAIN", 0.02)
     return Book(MemoryStore(SystemClock()))
 
 
@@ -80,7 +80,7 @@ async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypa
     async with asyncio.timeout(60):
         while one._looks.answered:
             await asyncio.sleep(0.01)
-        monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 60.0)
+        monkeypatch.setattr("shared.memory.overlay.LOOK_EVERY", 60.0)
         book.away = False
         await changed(book, lambda fleet: fleet.strikes("memory-topic", StoreMillis(5)))
         while book._fleet.members["memory-topic"].struck:

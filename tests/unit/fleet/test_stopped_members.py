@@ -9,8 +9,16 @@ import pytest
 from countersink_server.serve.run import patience_of
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import MOST_LISTED, OWES, STOPPED, Membership
-from shared.fleet.stopped_members import FIRST, LONGEST, MOST, StoppedMembers
+from shared.fleet.membership import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_AT_ONCE,
+    MOST_LISTED,
+    OWES,
+    STOPPED,
+    Membership,
+    StoppedMembers,
+)
 from shared.model.buckets import StoreMillis
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import PublisherRecord
@@ -72,9 +80,9 @@ async def test_the_record_goes_when_all_of_the_list_is_settled(scene: Scene) -> 
     await scene.stop(["e1", "e2", "e3"])
     assert not await scene.tidy()
     await scene.apply("e1", "e3")
-    scene.clock.turn(2 * FIRST)
+    scene.clock.turn(2 * FIRST_PAUSE)
     assert not await scene.tidy()
-    scene.clock.turn(FIRST)
+    scene.clock.turn(FIRST_PAUSE)
     await scene.apply("e2")
     assert await scene.tidy()
     assert scene.store.asked == 3 + 3 + 1, "it asks for what is missing only"
@@ -86,9 +94,9 @@ async def test_it_asks_more_and_more_rarely_and_again_after_the_store_was_away(s
     for _ in range(600):
         assert not await scene.tidy()
         scene.clock.turn(1.0)
-    assert 600 / LONGEST < scene.store.asked < 20
+    assert 600 / LONGEST_PAUSE < scene.store.asked < 20
     scene.store.away = True
-    scene.clock.turn(LONGEST)
+    scene.clock.turn(LONGEST_PAUSE)
     assert not await scene.tidy()
     await scene.apply("e")
     scene.store.away = False
@@ -96,13 +104,13 @@ async def test_it_asks_more_and_more_rarely_and_again_after_the_store_was_away(s
 
 
 async def test_a_long_list_is_looked_up_in_parts(scene: Scene) -> None:
-    keys = [f"e{number}" for number in range(2 * MOST)]
+    keys = [f"e{number}" for number in range(2 * MOST_AT_ONCE)]
     await scene.stop(keys)
-    await scene.apply(*keys[MOST:])
+    await scene.apply(*keys[MOST_AT_ONCE:])
     assert not await scene.tidy()
-    assert scene.store.asked == MOST
-    await scene.apply(*keys[:MOST])
-    scene.clock.turn(LONGEST)
+    assert scene.store.asked == MOST_AT_ONCE
+    await scene.apply(*keys[:MOST_AT_ONCE])
+    scene.clock.turn(LONGEST_PAUSE)
     assert await scene.tidy()
 
 
@@ -180,8 +188,8 @@ async def test_doctor_says_what_it_waits_for_and_drops_what_is_missing_only_by_n
     await scene.looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
     if flusher is not None:
         await scene.looks.change(lambda fleet, now: fleet.flushes("f", flusher, now))
-    await scene.stop([f"e{number}" for number in range(MOST + 5)])
-    await scene.apply("e0", f"e{MOST}")
+    await scene.stop([f"e{number}" for number in range(MOST_AT_ONCE + 5)])
+    await scene.apply("e0", f"e{MOST_AT_ONCE}")
     setup = FleetSetup(scene.book, scene.store)
     (finding,) = await setup.findings()
     assert "process m on t stopped at 2027-" in finding.said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flusher.dead_letters.letters import open_letter
-from flusher.flush.newer_versions import PAUSE
+from flusher.flush.flusher import LEFT_FOR
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.reader import AllNames
 from shared.memory.overlay import ProcessOverlay
@@ -87,8 +87,8 @@ async def test_it_comes_again_after_a_pause(caplog: pytest.LogCaptureFixture) ->
             bench.clock.turn(1)
         pauses.append(bench.clock.monotonic() - at)
         at = bench.clock.monotonic()
-    assert pauses == [0, PAUSE, PAUSE, PAUSE]
-    assert len(caplog.records) <= 1 + sum(pauses) / PAUSE
+    assert pauses == [0, LEFT_FOR, LEFT_FOR, LEFT_FOR]
+    assert len(caplog.records) <= 1 + sum(pauses) / LEFT_FOR
 
 
 async def test_any_number_of_them_leaves_room_for_others() -> None:
@@ -115,7 +115,7 @@ async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -
     first = int(bench.clock.now() * 1000)
     await bench.broker.publish([NEW, NEW])
     await bench.flusher.pull_once(0)
-    bench.clock.turn(PAUSE - 1)
+    bench.clock.turn(LEFT_FOR - 1)
     await bench.flusher.pull_once(0)
     bench.clock.turn(2)
     for held in bench.broker._messages.values():

@@ -7,8 +7,7 @@ import pytest
 
 from flusher.flush.commit_loop import PromiseKeeper
 from flusher.flush.flusher import Flusher
-from flusher.flush.plan import Plan
-from flusher.flush.window import TOO_OLD, Window
+from flusher.flush.window import TOO_OLD, Plan, Window
 from shared.model.buckets import Instant, Millis, Rules
 from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError

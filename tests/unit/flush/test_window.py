@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flusher.flush.plan import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan
-from flusher.flush.window import URGENT, FlushPolicy, Window
+from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, URGENT, FlushPolicy, Plan, Window
 from shared.model.buckets import DAY, BrokerMillis, Millis, Rule
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.receipts import key_of_envelope

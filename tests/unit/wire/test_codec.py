@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flusher.flush.plan import MOST_IN_COMMIT
+from flusher.flush.window import MOST_IN_COMMIT
 from shared.model.buckets import BrokerMillis
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
