@@ -2,8 +2,8 @@
 (`KnownIds`).
 """
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ingest.accept.batch import Batch, Draft
@@ -149,11 +149,10 @@ class PendingShares:
         self._publisher = publisher
         self._drafts = drafts
         self._now = now
-        self._parts: deque[tuple[int, Counter[str]]] = deque()
-        """What was published, and for whom, oldest first."""
-        self._sum = 0
-        self._tenants: Counter[str] = Counter()
-        self._waiting: Counter[str] = Counter()
+        self._parts: deque[Shares] = deque()
+        """What was published, in parts, the oldest first."""
+        self._published, self._waiting = Shares(0), Shares(0)
+        """What all parts hold, and what drafts will add to that. The broker knows the limit, and what is left of it."""
         self._estimate_again = float("-inf")
         self._rest = _Rest()
         self.easy = True
@@ -162,9 +161,10 @@ class PendingShares:
     def published(self, drafts: Sequence[Draft], messages: Sequence[Message]) -> None:
         """These drafts are in the broker now, as these messages."""
         pending, most = self._publisher.pending()
-        weights = [self._publisher.weigh(message) for message in messages]
-        for tenants, weight in zip(self._rest.of_each(drafts, weights), weights, strict=True):
-            self._add(tenants, weight, most)
+        for draft, message in zip(drafts, messages, strict=True):
+            if not self._parts or self._parts[-1].held > most // _STEP:
+                self._parts.append(Shares(0))
+            self._rest.divide(draft, self._publisher.weigh(message), self._published, self._parts[-1])
         self._forget(pending)
         self.easy = most < LEAST or pending <= most // 4
 
@@ -177,33 +177,25 @@ class PendingShares:
         self._forget(pending)
         begun = self._now()
         if begun >= self._estimate_again:
-            self._waiting = _estimate([*self._drafts()])
+            self._waiting, rest = Shares(0), _Rest()
+            for draft in self._drafts():
+                rest.divide(draft, weight_of_batch(draft), self._waiting)
             ended = self._now()
             self._estimate_again = ended + (ended - begun) / EFFORT
-        held = self._tenants[tenant] + self._waiting[tenant]
-        if excess_of(held, weight, most - pending - self._waiting.total() - weight):
+        held = self._published.held_by(tenant) + self._waiting.held_by(tenant)
+        if excess_of(held, weight, most - pending - self._waiting.held - weight):
             raise ShareError(
                 f"increments of this client ({tenant}) that wait to be applied take {held} bytes, and {weight} more"
                 f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at"
                 " once, or see that a flusher is running"
             )
-        self._waiting[tenant] += weight
-
-    def _add(self, part: dict[str, int], weight: int, most: int) -> None:
-        if not self._parts or self._parts[-1][0] > most // _STEP:
-            self._parts.append((0, Counter()))
-        size, tenants = self._parts[-1]
-        tenants.update(part)
-        self._tenants.update(part)
-        self._parts[-1] = (size + weight, tenants)
-        self._sum += weight
+        self._waiting.enter(tenant, weight)
 
     def _forget(self, pending: int) -> None:
         """Forget what must have been applied, if only so much is pending."""
-        while self._parts and self._sum - self._parts[0][0] >= pending:
-            size, tenants = self._parts.popleft()
-            self._sum -= size
-            self._tenants -= tenants
+        while self._parts and self._published.held - self._parts[0].held >= pending:
+            for tenant, weight in self._parts.popleft().holders.items():
+                self._published.leave(tenant, weight)
 
 
 class _Rest:
@@ -214,13 +206,13 @@ class _Rest:
     def __init__(self) -> None:
         self._weight = 0
 
-    def of_each(self, drafts: Sequence[Draft], weights: Sequence[int]) -> Iterator[dict[str, int]]:
-        for draft, weight in zip(drafts, weights, strict=True):
-            self._weight += weight
-            total = sum(draft.senders.values())
-            yield {tenant: -(-self._weight * its // total) for tenant, its in draft.senders.items()}
-            if total:
-                self._weight = 0
+    def divide(self, draft: Draft, weight: int, *all_shares: Shares) -> None:
+        self._weight += weight
+        if total := sum(draft.senders.values()):
+            for tenant, its in draft.senders.items():
+                for shares in all_shares:
+                    shares.enter(tenant, -(-self._weight * its // total))
+            self._weight = 0
 
 
 def weight_of_batch(batch: Batch) -> int:
@@ -232,13 +224,6 @@ def weight_of_batch(batch: Batch) -> int:
 def weight_of_id(item: Increment) -> int:
     """The same of an increment with an id."""
     return PER_ID + len(item.counter) + len(item.id or "")
-
-
-def _estimate(drafts: Sequence[Draft]) -> Counter[str]:
-    waiting: Counter[str] = Counter()
-    for part in _Rest().of_each(drafts, [weight_of_batch(draft) for draft in drafts]):
-        waiting.update(part)
-    return waiting
 
 
 # Remembers what this process accepted under the ids of clients. An id that comes again with other content is most
