@@ -87,6 +87,7 @@ PER_ITEM: Final = 64
 FREE: Final = 1_024
 """Bytes. A body that is not compressed and no larger costs no more than any other request."""
 MOST_TENANTS: Final = 10_000
+"""Tenants whose debts are known: those of which something was refused last."""
 
 
 class RefusedWork:
@@ -99,7 +100,7 @@ class RefusedWork:
         self._most = most
         self._seconds = seconds
         self._debts: dict[str, tuple[float, float]] = {}
-        """The debt of each tenant, and since when it has been that."""
+        """The debt of each tenant, and since when it has been that. The oldest come first."""
 
     def check(self, tenant: str) -> None:
         """Raise `ShareError` if too much of this tenant was refused lately."""
@@ -118,11 +119,9 @@ class RefusedWork:
             return
         debt = self._debt(tenant) + cost
         self._debts.pop(tenant, None)
-        if len(self._debts) >= MOST_TENANTS:
-            self._debts = {its: debt for its, debt in self._debts.items() if self._debt(its)}
-        if len(self._debts) >= MOST_TENANTS:
-            self._debts.pop(next(iter(self._debts)))
         self._debts[tenant] = debt, self._seconds()
+        if len(self._debts) > MOST_TENANTS:
+            self._debts.pop(next(iter(self._debts)))
 
     def _debt(self, tenant: str) -> float:
         debt, since = self._debts.get(tenant, (0.0, 0.0))
