@@ -16,45 +16,37 @@ FOLLOWED = "shared.datastore.buckets."
 
 mutation("a commit adds to no bucket", "flusher.flush.commit_loop.by_time_of", SERIES)(returning(ByTime()))
 
+mutation("buckets have the time of the commit", "flusher.flush.window.buckets_of", SERIES)(
+    lambda buckets_of: lambda rules, _, sums: buckets_of(rules, 10**12, sums)
+)
 
-@mutation("buckets have the time of the commit", "flusher.flush.window.buckets_of", SERIES)
-def _(buckets_of: Any) -> Any:
-    return lambda rules, _, sums: buckets_of(rules, 10**12, sums)
+mutation("a series lacks what is pending", "shared.counters.series.pending", SERIES)(
+    lambda pending: lambda base, view, _: pending(base, view)
+)
 
+mutation("a bucket is whole whatever rules there were", "shared.model.buckets.followed_after", STORE, SERIES)(
+    lambda followed_after: lambda before, rules, _: followed_after(before, rules, 0)
+)
 
-@mutation("a series lacks what is pending", "shared.counters.series.pending", SERIES)
-def _(pending: Any) -> Any:
-    return lambda base, view, _: pending(base, view)
+mutation("a commit adds to periods that are closed", "shared.model.buckets.moved", STORE, SERIES)(
+    lambda _: lambda adds, closed, latest: adds
+)
 
+mutation("what is pending is shown in periods that are closed", "shared.counters.series.dated", SERIES)(
+    lambda _: lambda when, closed, latest: when
+)
 
-@mutation("a bucket is whole whatever rules there were", "shared.model.buckets.followed_after", STORE, SERIES)
-def _(followed_after: Any) -> Any:
-    return lambda before, rules, _: followed_after(before, rules, 0)
+mutation("a commit to Datastore does not look at what is closed", "shared.datastore.commit.moved", DATASTORE)(
+    lambda _: lambda adds, closed, latest: adds
+)
 
+mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)(
+    lambda retention_of: lambda *asked: retention_of(*asked) and 1
+)
 
-@mutation("a commit adds to periods that are closed", "shared.model.buckets.moved", STORE, SERIES)
-def _(_: Any) -> Any:
-    return lambda adds, closed, latest: adds
-
-
-@mutation("what is pending is shown in periods that are closed", "shared.counters.series.dated", SERIES)
-def _(_: Any) -> Any:
-    return lambda when, closed, latest: when
-
-
-@mutation("a commit to Datastore does not look at what is closed", "shared.datastore.commit.moved", DATASTORE)
-def _(_: Any) -> Any:
-    return lambda adds, closed, latest: adds
-
-
-@mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)
-def _(retention_of: Any) -> Any:
-    return lambda *asked: retention_of(*asked) and 1
-
-
-@mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_too", DATASTORE)
-def _(followed_too: Any) -> Any:
-    return lambda before, one: [*before] or [one]
+mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_too", DATASTORE)(
+    lambda followed_too: lambda before, one: [*before] or [one]
+)
 
 
 @mutation("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
@@ -65,21 +57,19 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets.counted", DATASTORE)
-def _(counted: Any) -> Any:
-    return lambda found, *asked: counted([*found][:-1], *asked)
+mutation("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets.counted", DATASTORE)(
+    lambda counted: lambda found, *asked: counted([*found][:-1], *asked)
+)
 
 
 AUDITED = "countersink_server.cli.audit.whole_since"
 mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
 mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
 
+mutation("an export skips what does not fit into a chunk", "flusher.jobs.kinds.PageOutcome", EXPORTS)(
+    lambda outcome: lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
+)
 
-@mutation("an export skips what does not fit into a chunk", "flusher.jobs.kinds.PageOutcome", EXPORTS)
-def _(outcome: Any) -> Any:
-    return lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
-
-
-@mutation("an export has counts from before they were whole", "shared.counters.series.since_of", EXPORTS)
-def _(_: Any) -> Any:
-    return lambda *_: 0
+mutation("an export has counts from before they were whole", "shared.counters.series.since_of", EXPORTS)(
+    lambda _: lambda *_: 0
+)

@@ -1,16 +1,10 @@
 """Mutations of the Python client."""
 
-from typing import Any
-
 from tests.mutations.mutation import instead, mutation, returning
 
-
-@mutation(
+mutation(
     "a batch is sent again under another key", "countersink.sender.Batch.request", "tests/unit/client/test_incr.py"
-)
-def _(there: Any) -> Any:
-    return property(there.func)
-
+)(lambda there: property(there.func))
 
 mutation(
     "a batch that may have been accepted is divided",

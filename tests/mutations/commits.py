@@ -66,12 +66,9 @@ mutation("what is too old to be judged is applied", "flusher.flush.window.Held.l
     returning(False)
 )
 
-
-@mutation(
+mutation(
     "a flusher does not say until when its commit may be applied", "flusher.flush.commit_loop.Flush._bounds", *FLUSHER
-)
-def _(bounds: Any) -> Any:
-    return lambda self, _, __: bounds(self, None, [])
+)(lambda bounds: lambda self, _, __: bounds(self, None, []))
 
 
 @mutation(
@@ -86,14 +83,11 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a letter is replayed as it is, though readers have counted the body of its receipt",
     "flusher.flush.window.Window._revived",
     REPLAY,
-)
-def _(_: Any) -> Any:
-    return lambda self, envelope: envelope.in_place_of(self.attempts[envelope.key], self.dead[envelope.key])
-
+)(lambda _: lambda self, envelope: envelope.in_place_of(self.attempts[envelope.key], self.dead[envelope.key]))
 
 mutation(
     "a receipt found dead without a body gets none, and is not renewed, by who buries",
@@ -161,9 +155,9 @@ def _(left: Any) -> Any:
     return mutant
 
 
-@mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)
-def _(count: Any) -> Any:
-    return lambda self, envelope, dropped: count(self, envelope, dropped if envelope.second else 0)
+mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)(
+    lambda count: lambda self, envelope, dropped: count(self, envelope, dropped if envelope.second else 0)
+)
 
 
 @mutation("a commit that was doubtful is not counted", "flusher.flush.commit_loop.Flush.learn", ACCOUNTS)

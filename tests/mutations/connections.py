@@ -43,10 +43,9 @@ def _(read: Any) -> Any:
     return mutant
 
 
-@mutation("a request is begun before the one before it is answered", "shared.http.front.Front._is_free", FUZZ)
-def _(_: Any) -> Any:
-    return lambda self: not (self._stuck or self._deaf or self._owed)
-
+mutation("a request is begun before the one before it is answered", "shared.http.front.Front._is_free", FUZZ)(
+    lambda _: lambda self: not (self._stuck or self._deaf or self._owed)
+)
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
 mutation("names that stand twice in a plain batch", "shared.wire.codec.surely_unique", FUZZ)(returning(True))

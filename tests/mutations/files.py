@@ -24,11 +24,9 @@ mutation("a shard is made without telling readers of it", "shared.sqlite.store._
     calling(_raise_shards=lambda *_: None)
 )
 
-
-@mutation("a file applies what comes too late", "shared.sqlite.store.SqliteStore.apply", STORE)
-def _(apply: Any) -> Any:
-    return lambda self, commit: apply(self, replace(commit, bounds=commit.bounds._replace(until=None)))
-
+mutation("a file applies what comes too late", "shared.sqlite.store.SqliteStore.apply", STORE)(
+    lambda apply: lambda self, commit: apply(self, replace(commit, bounds=commit.bounds._replace(until=None)))
+)
 
 mutation("a file applies messages that somebody else has settled", "shared.sqlite.store._gone", STORE)(
     returning(frozenset())
@@ -47,10 +45,9 @@ mutation("ids live no longer than receipts of envelopes", "flusher.flush.commit_
     calling(CLIENT_IDS_REMEMBERED=0)
 )
 
-
-@mutation("ids of messages that are still there are swept", "shared.sqlite.receipts._sweep_ids", *IDS, STORE)
-def _(sweep: Any) -> Any:
-    return lambda db, before, limit: sweep(db, max(before, 10**9), limit)
+mutation("ids of messages that are still there are swept", "shared.sqlite.receipts._sweep_ids", *IDS, STORE)(
+    lambda sweep: lambda db, before, limit: sweep(db, max(before, 10**9), limit)
+)
 
 
 @mutation("the generations turn while something is left of the elder", "shared.sqlite.receipts._sweep_ids", *IDS)
@@ -125,15 +122,11 @@ mutation(
     SEEDS,
 )(returning(0))
 
-
-@mutation(
+mutation(
     "an empty file takes the place of one that is gone",
     "shared.sqlite.database._prepare",
     "tests/unit/sqlite/test_data_file.py",
-)
-def _(prepare: Any) -> Any:
-    return lambda file, **how: prepare(Instead(file, recognise=lambda: None), **how)
-
+)(lambda prepare: lambda file, **how: prepare(Instead(file, recognise=lambda: None), **how))
 
 mutation(
     "the older emulator of Datastore is not recognised",

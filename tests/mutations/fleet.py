@@ -35,9 +35,9 @@ def _(join: Any) -> Any:
     return mutant
 
 
-@mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.whole", FLEET)
-def _(_: Any) -> Any:
-    return lambda self: bool(self.overlay.epoch)
+mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.whole", FLEET)(
+    lambda _: lambda self: bool(self.overlay.epoch)
+)
 
 
 @mutation("a record goes though it is not the one that was seen", "shared.redis.member.GoneMembers._fence", FENCES)
@@ -96,11 +96,9 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a flusher that comes late is struck before it could report", "shared.model.fleet.Fleet.flushes", EVIDENCE, FLEET
-)
-def _(flushes: Any) -> Any:
-    return lambda self, flusher, topic, _: flushes(self, flusher, topic, 0)
+)(lambda flushes: lambda self, flusher, topic, _: flushes(self, flusher, topic, 0))
 
 
 @mutation(
@@ -118,13 +116,11 @@ def _(find: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a process that stands still loses its spool file",
     "shared.fleet.membership._removed",
     "tests/unit/fleet/test_spool_holders.py",
-)
-def _(removed: Any) -> Any:
-    return lambda path: removed(path) or True
+)(lambda removed: lambda path: removed(path) or True)
 
 
 @mutation(

@@ -37,10 +37,9 @@ def _(done: Any) -> Any:
     return mutant
 
 
-@mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit", JOBS)
-def _(commit: Any) -> Any:
-    return lambda self, *what: replace(commit(self, *what), receipts=())
-
+mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit", JOBS)(
+    lambda commit: lambda self, *what: replace(commit(self, *what), receipts=())
+)
 
 mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.Adding._without_done", JOBS)(
     returning_later({})
@@ -101,16 +100,17 @@ def _(existing: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a job resets under a receipt of each visit", "shared.counters.setter.Setter.set_existing", JOBS_OVER_HTTP, JOBS
+)(
+    lambda set_existing: (
+        lambda self, counter, wish, receipt: set_existing(self, counter, wish, receipt + secrets.token_hex())
+    )
 )
-def _(set_existing: Any) -> Any:
-    return lambda self, counter, wish, receipt: set_existing(self, counter, wish, receipt + secrets.token_hex())
 
-
-@mutation("a job compacts under no receipt of its own", "shared.counters.compaction.Compactor.compact", JOBS_OVER_HTTP)
-def _(compact: Any) -> Any:
-    return lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
+mutation("a job compacts under no receipt of its own", "shared.counters.compaction.Compactor.compact", JOBS_OVER_HTTP)(
+    lambda compact: lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
+)
 
 
 @mutation("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
@@ -143,14 +143,11 @@ mutation("the children of a task that was recorded are not published again", "fl
     returning_later(())
 )
 
-
-@mutation(
+mutation(
     "who goes through a job once more stops at what is done",
     "flusher.jobs.worker.Worker._left",
     JOB_WORKER,
-)
-def _(left: Any) -> Any:
-    return lambda self, task, done: left(self, task._replace(again=False), done)
+)(lambda left: lambda self, task, done: left(self, task._replace(again=False), done))
 
 
 @mutation("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)

@@ -53,14 +53,11 @@ def _(ack: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a receipt that is revived stands for another use of its id than before",
     "shared.model.envelope.Envelope.in_place_of",
     "tests/unit/model/test_envelope.py",
-)
-def _(in_place_of: Any) -> Any:
-    return lambda self, _, increments: in_place_of(self, "", increments)
-
+)(lambda in_place_of: lambda self, _, increments: in_place_of(self, "", increments))
 
 mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipts.SILENT", SEEDS)(
     instead(b"")

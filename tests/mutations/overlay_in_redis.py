@@ -51,21 +51,17 @@ def _(confirm: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a member answers in an epoch that it has not joined",
     "shared.redis.member.Member._may_answer",
     FENCES,
     "-k",
     "between_two_epochs",
+)(lambda _: lambda self: self.membership.state in {JOINED, OWES})
+
+mutation("a member that comes back leaves out what it has answered", "shared.redis.own_entries.Copy.confirmed", FLEET)(
+    lambda _: lambda _: []
 )
-def _(_: Any) -> Any:
-    return lambda self: self.membership.state in {JOINED, OWES}
-
-
-@mutation("a member that comes back leaves out what it has answered", "shared.redis.own_entries.Copy.confirmed", FLEET)
-def _(_: Any) -> Any:
-    return lambda _: []
-
 
 mutation(
     "a base of before a change of the fleet is believed",
@@ -110,9 +106,9 @@ def _(entered_rows: Any) -> Any:
     return mutant
 
 
-@mutation("an entry whose receipt may be gone is as good as any", "shared.redis.views.Views.answer", AGES)
-def _(answer: Any) -> Any:
-    return lambda self, question, hashes, of, unsure=(): answer(self, question, hashes, of)
+mutation("an entry whose receipt may be gone is as good as any", "shared.redis.views.Views.answer", AGES)(
+    lambda answer: lambda self, question, hashes, of, unsure=(): answer(self, question, hashes, of)
+)
 
 
 class _SecondTime(list[Any]):

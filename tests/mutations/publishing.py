@@ -32,10 +32,9 @@ def _(_: Any) -> Any:
     return mutant
 
 
-@mutation("a refusal of the broker that passes taken as final", "ingest.accept.spool.Forwarding._set_aside", SPOOL)
-def _(set_aside: Any) -> Any:
-    return lambda self, delivery, error: set_aside(self, delivery, TooLargeError(str(error)))
-
+mutation("a refusal of the broker that passes taken as final", "ingest.accept.spool.Forwarding._set_aside", SPOOL)(
+    lambda set_aside: lambda self, delivery, error: set_aside(self, delivery, TooLargeError(str(error)))
+)
 
 mutation("a refusal taken as proof that nothing was published", "ingest.accept.publishing._NOT_TAKEN", PUBLISHING)(
     instead((Exception,))
@@ -59,15 +58,11 @@ mutation("who stood still for weeks publishes what it holds", "shared.runtime.cl
     returning(None)
 )
 
-
-@mutation(
+mutation(
     "a batch under an Idempotency-Key counts in part, so that a retry which finds room seems to count the rest",
     "ingest.accept.new_names.NewNames.admit_together",
     NEW_NAMES,
-)
-def _(_: Any) -> Any:
-    return lambda self, names, trial, hint: self.admit(names, trial)
-
+)(lambda _: lambda self, names, trial, hint: self.admit(names, trial))
 
 mutation(
     "new names that the store does not have yet take no room under COUNTERSINK_MAX_COUNTERS",
@@ -75,11 +70,8 @@ mutation(
     NEW_NAMES,
 )(returning(None))
 
-
-@mutation(
+mutation(
     "a name that is counted by the store keeps its room of a new one",
     "ingest.accept.new_names.NewNames._release",
     "tests/unit/accept/test_new_names.py",
-)
-def _(_: Any) -> Any:
-    return lambda self, name: None
+)(lambda _: lambda self, name: None)

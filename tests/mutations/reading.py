@@ -11,14 +11,13 @@ def _each_entry(view: Any, **fields: Any) -> Any:
     return replace(view, entries=tuple(replace(entry, **fields) for entry in view.entries))
 
 
-@mutation("what came since is not known to be applied", "shared.counters.pending.pending_since", PENDING_SINCE)
-def _(since: Any) -> Any:
-    return lambda base, *rest: since(base._replace(settled=()), *rest)
+mutation("what came since is not known to be applied", "shared.counters.pending.pending_since", PENDING_SINCE)(
+    lambda since: lambda base, *rest: since(base._replace(settled=()), *rest)
+)
 
-
-@mutation("what came since may be pending twice", "shared.counters.pending.pending_since", PENDING_SINCE)
-def _(since: Any) -> Any:
-    return lambda base, *rest: since(base._replace(total=replace(base.total, dead=())), *rest)
+mutation("what came since may be pending twice", "shared.counters.pending.pending_since", PENDING_SINCE)(
+    lambda since: lambda base, *rest: since(base._replace(total=replace(base.total, dead=())), *rest)
+)
 
 
 @mutation("an entry that is confirmed twice counts twice", "shared.counters.pending.Pending.confirm", PENDING_SINCE)
@@ -45,62 +44,47 @@ def _(pull: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "an entry removed without raising the floor", "shared.memory.overlay.ProcessOverlay.settle", PROCESS_OVERLAY, SEEDS
+)(lambda settle: lambda self, applied, _: settle(self, applied, 0))
+
+mutation("an entry made anew is not late", "shared.counters.pending.Pending.add", RACES)(
+    lambda add: lambda self, *what, confirmed=True, late=False: add(self, *what, confirmed=confirmed)
 )
-def _(settle: Any) -> Any:
-    return lambda self, applied, _: settle(self, applied, 0)
 
+mutation("an unconfirmed entry counts", "shared.counters.pending.pending", RACES)(
+    lambda pending: lambda base, view: pending(base, _each_entry(view, confirmed=True))
+)
 
-@mutation("an entry made anew is not late", "shared.counters.pending.Pending.add", RACES)
-def _(add: Any) -> Any:
-    return lambda self, *what, confirmed=True, late=False: add(self, *what, confirmed=confirmed)
+mutation("a base from before the floor is believed", "shared.counters.pending.pending", RACES, SEEDS)(
+    lambda pending: lambda base, view: pending(base._replace(time=max(base.time, view.floor)), view)
+)
 
+mutation("a late entry is believed to be unapplied", "shared.counters.pending.pending", RACES)(
+    lambda pending: lambda base, view: pending(base, _each_entry(view, late=False))
+)
 
-@mutation("an unconfirmed entry counts", "shared.counters.pending.pending", RACES)
-def _(pending: Any) -> Any:
-    return lambda base, view: pending(base, _each_entry(view, confirmed=True))
+mutation("receipts of unconfirmed entries are not asked for", "shared.counters.pending.keys_of", RACES)(
+    lambda keys_of: lambda view: keys_of(replace(view, entries=tuple(one for one in view.entries if one.confirmed)))
+)
 
-
-@mutation("a base from before the floor is believed", "shared.counters.pending.pending", RACES, SEEDS)
-def _(pending: Any) -> Any:
-    return lambda base, view: pending(base._replace(time=max(base.time, view.floor)), view)
-
-
-@mutation("a late entry is believed to be unapplied", "shared.counters.pending.pending", RACES)
-def _(pending: Any) -> Any:
-    return lambda base, view: pending(base, _each_entry(view, late=False))
-
-
-@mutation("receipts of unconfirmed entries are not asked for", "shared.counters.pending.keys_of", RACES)
-def _(keys_of: Any) -> Any:
-    return lambda view: keys_of(replace(view, entries=tuple(one for one in view.entries if one.confirmed)))
-
-
-@mutation(
+mutation(
     "a view from before the base is believed",
     "shared.counters.reader.Reader._combine",
     "tests/unit/counters/test_reader.py",
-)
-def _(combine: Any) -> Any:
-    return lambda self, name, base, view, **how: combine(self, name, base._replace(viewed=0), view, **how)
-
+)(lambda combine: lambda self, name, base, view, **how: combine(self, name, base._replace(viewed=0), view, **how))
 
 mutation("the overlay is viewed before the instant is chosen", "shared.counters.reader.Reader._look", RACES)(
     calling(any=lambda _: False)
 )
 
-
-@mutation("dead receipts are settled in the overlay, and not counted", "shared.counters.pending.pending", DEAD)
-def _(pending: Any) -> Any:
-    return lambda base, view: pending(base._replace(total=replace(base.total, dead=())), view)
-
-
-@mutation(
-    "readings are exact beside a message that nobody here can read", "shared.counters.pending.Pending.exact", NEWER
+mutation("dead receipts are settled in the overlay, and not counted", "shared.counters.pending.pending", DEAD)(
+    lambda pending: lambda base, view: pending(base._replace(total=replace(base.total, dead=())), view)
 )
-def _(_: Any) -> Any:
-    return property(lambda self: self._exact)
+
+mutation(
+    "readings are exact beside a message that nobody here can read", "shared.counters.pending.Pending.exact", NEWER
+)(lambda _: property(lambda self: self._exact))
 
 
 @mutation(

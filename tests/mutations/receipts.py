@@ -10,15 +10,13 @@ _PARTS = "tests/unit/model/test_envelope.py"
 _PROMISES = "tests/unit/model/test_promises.py"
 
 
-@mutation("the parts of a divided envelope share one receipt", "shared.model.receipts.key_of_part", _PARTS)
-def _(key_of_part: Any) -> Any:
-    return lambda envelope_id, _: key_of_part(envelope_id, 0)
+mutation("the parts of a divided envelope share one receipt", "shared.model.receipts.key_of_part", _PARTS)(
+    lambda key_of_part: lambda envelope_id, _: key_of_part(envelope_id, 0)
+)
 
-
-@mutation("the key of an id forgets its counter", "shared.model.receipts.key_of_increment", _PARTS, *FLUSHER)
-def _(key_of_increment: Any) -> Any:
-    return lambda _, client_id: key_of_increment("", client_id)
-
+mutation("the key of an id forgets its counter", "shared.model.receipts.key_of_increment", _PARTS, *FLUSHER)(
+    lambda key_of_increment: lambda _, client_id: key_of_increment("", client_id)
+)
 
 mutation(
     "the greatest promise judges how old an envelope may be",
@@ -45,19 +43,19 @@ def _(ages: Any) -> Any:
     return mutant
 
 
-@mutation("receipts say of a commit what was planned for another", "shared.model.receipts.notes_of_commit", SEEDS)
-def _(written: Any) -> Any:
-    return lambda attempts, commit, tally, sums, *more: written(attempts, commit, tally, dict.fromkeys(sums, 1), *more)
+mutation("receipts say of a commit what was planned for another", "shared.model.receipts.notes_of_commit", SEEDS)(
+    lambda written: (
+        lambda attempts, commit, tally, sums, *more: written(attempts, commit, tally, dict.fromkeys(sums, 1), *more)
+    )
+)
 
 
 _DUPLICATES = "tests/http/test_duplicates.py"
 
 
-@mutation(
+mutation(
     "receipts do not say which uses of ids were not counted", "shared.model.receipts.notes_of_commit", _DUPLICATES
-)
-def _(written: Any) -> Any:
-    return lambda attempts, commit, tally, sums, _=None: written(attempts, commit, tally, sums)
+)(lambda written: lambda attempts, commit, tally, sums, _=None: written(attempts, commit, tally, sums))
 
 
 @mutation(
@@ -70,33 +68,24 @@ def _(written: Any) -> Any:
     return mutant
 
 
-@mutation(
+mutation(
     "a receipt that does not say who counted is taken for that of another",
     "ingest.accept.batch._is_second",
     "tests/unit/accept/test_uses.py",
     _DUPLICATES,
-)
-def _(_: Any) -> Any:
-    return lambda draft, notes: any(note.attempt != draft.attempt for note in notes.values())
+)(lambda _: lambda draft, notes: any(note.attempt != draft.attempt for note in notes.values()))
 
-
-@mutation(
+mutation(
     "a request is told of the uses of others in its envelope",
     "ingest.accept.batch._second_in",
     "tests/unit/accept/test_uses.py",
     _DUPLICATES,
-)
-def _(second_in: Any) -> Any:
-    return lambda draft, _, notes: second_in(draft, range(len(draft.keyed)), notes)
+)(lambda second_in: lambda draft, _, notes: second_in(draft, range(len(draft.keyed)), notes))
 
-
-@mutation(
+mutation(
     "the receipt of a set does not say what it added", "shared.model.receipts.notes_of_change", SET_OVER_HTTP, SEEDS
+)(lambda of_change: lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change))
+
+mutation("dead receipts expire", "shared.model.dead_letters.with_body", STORE)(
+    lambda with_body: lambda dead, *others: with_body(dead, *others)._replace(expires=dead.expires)
 )
-def _(of_change: Any) -> Any:
-    return lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change)
-
-
-@mutation("dead receipts expire", "shared.model.dead_letters.with_body", STORE)
-def _(with_body: Any) -> Any:
-    return lambda dead, *others: with_body(dead, *others)._replace(expires=dead.expires)

@@ -1,7 +1,7 @@
 """Mutations of what others send: CloudEvents and StatsD lines."""
 
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from shared.runtime.ids import mint
 from tests.mutations.mutation import mutation, returning
@@ -10,22 +10,17 @@ EVENTS: Final = "tests/http/test_events.py"
 LINES: Final = "tests/http/test_statsd.py"
 
 
-@mutation(
+mutation(
     "two events are taken for one if their sources and ids make the same text", "ingest.access.callers.event_id", EVENTS
-)
-def _(_: Any) -> Any:
-    return lambda owner, source, id_: "ce-" + sha256(f"{owner}{source}{id_}".encode()).hexdigest()[:32]
-
+)(lambda _: lambda owner, source, id_: "ce-" + sha256(f"{owner}{source}{id_}".encode()).hexdigest()[:32])
 
 mutation(
     "an event with other data under a known id is accepted", "ingest.accept.publishing.Publishing.is_other", EVENTS
 )(returning(False))
 
-
-@mutation("StatsD lines get another id each time they are sent", "ingest.statsd.statsd.StatsdSender._publish", LINES)
-def _(publish: Any) -> Any:
-    return lambda self, batch, caller, _: publish(self, batch, caller, mint())
-
+mutation("StatsD lines get another id each time they are sent", "ingest.statsd.statsd.StatsdSender._publish", LINES)(
+    lambda publish: lambda self, batch, caller, _: publish(self, batch, caller, mint())
+)
 
 mutation("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally._keep", LINES)(
     returning(None)

@@ -69,9 +69,9 @@ def _(commit: Any) -> Any:
     return mutant
 
 
-@mutation("each try of a set has a receipt of its own", "shared.counters.setter.Setter.set", SET_OVER_HTTP)
-def _(set_: Any) -> Any:
-    return lambda self, counter, wish: set_(self, counter, wish._replace(key=None))
+mutation("each try of a set has a receipt of its own", "shared.counters.setter.Setter.set", SET_OVER_HTTP)(
+    lambda set_: lambda self, counter, wish: set_(self, counter, wish._replace(key=None))
+)
 
 
 @mutation("a set forgets what is pending", "shared.counters.setter.Setter._adds", SETS, SEEDS)
@@ -129,7 +129,6 @@ mutation("a commit does not look at its epoch", "shared.datastore.fleet.check_ep
     returning_later()
 )
 
-
-@mutation("a mark is settled without a floor", "shared.redis.overlay.RedisOverlay.settle", CHANGES_IN_FLEET)
-def _(settle: Any) -> Any:
-    return lambda self, keys, time, *epoch: settle(self, keys, 0, *epoch)
+mutation("a mark is settled without a floor", "shared.redis.overlay.RedisOverlay.settle", CHANGES_IN_FLEET)(
+    lambda settle: lambda self, keys, time, *epoch: settle(self, keys, 0, *epoch)
+)

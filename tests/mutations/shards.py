@@ -7,26 +7,21 @@ from flusher.shards import PERIOD
 from tests.mutations.mutation import LOOPS, calling, mutation, returning
 from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
 
-
-@mutation(
+mutation(
     "a stale shard number: readers are told of fewer shards than are written",
     "flusher.shards.ShardBook._add",
     *FLUSHER,
     "tests/unit/shards/test_raise_shards.py",
     LOOPS,
-)
-def _(add: Any) -> Any:
-    return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)
-
+)(lambda add: lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter))
 
 mutation("a shard that was compacted is made anew", "shared.model.words.was_compacted", STORE, COMPACTIONS)(
     returning(False)
 )
 
-
-@mutation("what is added to a shard that is made is not looked for", "shared.model.words.number_for", STORE, SEEDS)
-def _(_: Any) -> Any:
-    return lambda add, there: 0 if there else add.num_shards
+mutation("what is added to a shard that is made is not looked for", "shared.model.words.number_for", STORE, SEEDS)(
+    lambda _: lambda add, there: 0 if there else add.num_shards
+)
 
 
 @mutation("a compaction drops what the highest shards hold", "shared.model.words.moved", STORE, COMPACTIONS, SEEDS)
