@@ -15,40 +15,9 @@ from shared.model.errors import SettingsError
 NAMES: Final = [name for name, _, _ in table()]
 PARTS: Final = st.sampled_from(
     [
-        *(
-            "sqlite",
-            "pubsub",
-            "datastore",
-            "redis",
-            "rediss",
-            "unix",
-            "memory",
-            "://",
-            ":///",
-            "//",
-            "/",
-            "?",
-            "#",
-            "&",
-        ),
-        *(
-            "subscription=",
-            "namespace=",
-            "[",
-            "]",
-            "[::1",
-            ":",
-            ":0",
-            ":99999",
-            "@",
-            "%",
-            "%00",
-            "%ff",
-            "%2F",
-            "..",
-            " ",
-        ),
-        *("abc", "é", "\u2100", "\uff0f", "1_0", "1e400", "nan", "-0", "٣"),
+        *("sqlite", "pubsub", "datastore", "redis", "rediss", "unix", "memory", "subscription=", "namespace="),
+        *("://", ":///", "//", "/", "?", "#", "&", "[", "]", "[::1", ":", ":0", ":99999", "@", "..", " "),
+        *("%", "%00", "%ff", "%2F", "abc", "é", "\u2100", "\uff0f", "1_0", "1e400", "nan", "-0", "٣"),
     ]
 )
 TEXTS: Final = st.lists(PARTS | st.text(max_size=3), max_size=8).map("".join)
@@ -143,17 +112,7 @@ def test_limits_of_counters_are_read_or_refused_by_name() -> None:
     assert read("a=b==5,\u00e9=7,a=5") == [("a=b=", 5), ("\u00e9", 7), ("a", 5)]
     assert read("") == []
     for wrong in (
-        "5",
-        "a:5",
-        "a=",
-        "a=-1",
-        "a=1_0",
-        "a=\u0665",
-        "a=1e3",
-        "a=5,,b=6",
-        "a=5,a=6",
-        "=1,=1",
-        "a=2" + "0" * 12,
+        *("5", "a:5", "a=", "a=-1", "a=1_0", "a=\u0665", "a=1e3", "a=5,,b=6", "a=5,a=6", "=1,=1", "a=2" + "0" * 12),
     ):
         with pytest.raises(SettingsError, match="COUNTERSINK_MAX_COUNTERS"):
             read(wrong)
