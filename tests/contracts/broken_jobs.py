@@ -1,275 +1,225 @@
 """Keepers of jobs, and queues of tasks, with one mistake each."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from shared.memory.tasks import MemoryTasks
-from shared.model.buckets import StoreMillis, WallMillis
-from shared.model.jobs import RUNNING, Done, Job, JobState, Task, check_running, owner_of
-from shared.ports.store import Lease
+from shared.model.buckets import StoreMillis
+from shared.model.jobs import RUNNING, Done, Job, JobState, check_running, owner_of
+from tests.contracts.broken import Fault, calls, gives, nothing
 from tests.world.memory.jobs import MemoryJobs
 
-
-class ForgetsTheFirstJob(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        new = job.id not in self._jobs
-        self._jobs[job.id] = JobState(job, open=1)
-        return self._jobs[job.id], new
+Right = Callable[..., Any]
 
 
-class ListsJobsOfOthers(MemoryJobs):
-    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        theirs = [standing for id_, standing in self._jobs.items() if id_.startswith(owner)]
-        return sorted(theirs, key=lambda standing: standing.job.created, reverse=True)[:limit]
+def makes(state: Callable[[MemoryJobs, Job], JobState]) -> Fault:
+    """The keeper makes jobs as it likes, without a look at how many there are."""
+
+    async def create(jobs: MemoryJobs, right: Right, job: Job) -> Any:
+        new = job.id not in jobs._jobs
+        return state(jobs, job), new
+
+    return calls(create=create)
 
 
-class ListsTheOldestFirst(MemoryJobs):
-    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        return [*reversed(await super().latest(owner, 1_000))][:limit]
+def _the_new_one(jobs: MemoryJobs, job: Job) -> JobState:
+    jobs._jobs[job.id] = JobState(job, open=1)
+    return jobs._jobs[job.id]
 
 
-class AlwaysNew(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        return (await super().create(job))[0], True
+def counts(there: Callable[[MemoryJobs, Job], int], *, again: bool = False) -> Fault:
+    """The keeper counts other jobs before it makes one, or `again` before it finds one."""
+
+    async def create(jobs: MemoryJobs, right: Right, job: Job) -> Any:
+        if again or job.id not in jobs._jobs:
+            check_running(owner_of(job.id), there(jobs, job))
+        return await right(job)
+
+    return calls(create=create)
 
 
-class SharesNothing(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        new = job.id not in self._jobs
-        return self._jobs.setdefault(job.id, JobState(job, open=1)), new
+def _running(jobs: MemoryJobs, owner: str | None = None) -> int:
+    return sum(state.state == RUNNING and owner in {None, owner_of(id_)} for id_, state in jobs._jobs.items())
 
 
-class CountsOtherOwners(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        running = [there for there in self._jobs.values() if there.state == RUNNING]
-        if job.id not in self._jobs:
-            check_running(owner_of(job.id), len(running))
-        return await super().create(job)
-
-
-class CountsJobsThatEnded(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        owner = owner_of(job.id)
-        if job.id not in self._jobs:
-            check_running(owner, sum(owner_of(id_) == owner for id_ in self._jobs))
-        return await super().create(job)
-
-
-class RefusesWhatIsThere(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        owner = owner_of(job.id)
-        running = [there for id_, there in self._jobs.items() if there.state == RUNNING and owner_of(id_) == owner]
-        check_running(owner, len(running))
-        return await super().create(job)
-
-
-class BeginsWithNoTask(MemoryJobs):
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        new = job.id not in self._jobs
-        return self._jobs.setdefault(job.id, JobState(job, open=0)), new
-
-
-class CountsTwice(MemoryJobs):
+async def _count_twice(jobs: MemoryJobs, right: Right, done: Done) -> Any:
     """Progress and record are two steps."""
-
-    async def record(self, done: Done) -> Done | None:
-        before = self._done.get((done.task.job, done.task.range.after))
-        kept = await super().record(done)
-        if before is not None:
-            standing = self._jobs[done.task.job]
-            progress = standing.progress.plus(done.progress)
-            self._jobs[done.task.job] = replace(standing, open=standing.open + done.opens, progress=progress)
-        return kept
+    before = jobs._done.get((done.task.job, done.task.range.after))
+    kept = await right(done)
+    if before is not None:
+        state = jobs._jobs[done.task.job]
+        progress = state.progress.plus(done.progress)
+        jobs._jobs[done.task.job] = replace(state, open=state.open + done.opens, progress=progress)
+    return kept
 
 
-class KeepsTheLastSplit(MemoryJobs):
-    async def record(self, done: Done) -> Done | None:
-        kept = await super().record(done)
-        if kept is not None:
-            self._done[done.task.job, done.task.range.after] = done
-            return done
+async def _keep_the_last_split(jobs: MemoryJobs, right: Right, done: Done) -> Any:
+    if await right(done) is None:
         return None
+    jobs._done[done.task.job, done.task.range.after] = done
+    return done
 
 
-class SaysItsOwnSplit(MemoryJobs):
-    """Kept is the first, but the second is told that it was."""
-
-    async def record(self, done: Done) -> Done | None:
-        return done if await super().record(done) is not None else None
-
-
-class RecordsForNobody(MemoryJobs):
-    async def record(self, done: Done) -> Done | None:
-        return await super().record(done) or done
+async def _close_nothing(jobs: MemoryJobs, right: Right, done: Done) -> Any:
+    new = (done.task.job, done.task.range.after) not in jobs._done
+    kept = await right(done)
+    if kept is not None and new:
+        state = jobs._jobs[done.task.job]
+        jobs._jobs[done.task.job] = replace(state, open=state.open + 1)
+    return kept
 
 
-class ClosesNothing(MemoryJobs):
-    async def record(self, done: Done) -> Done | None:
-        new = (done.task.job, done.task.range.after) not in self._done
-        kept = await super().record(done)
-        if kept is not None and new:
-            standing = self._jobs[done.task.job]
-            self._jobs[done.task.job] = replace(standing, open=standing.open + 1)
-        return kept
+async def _end_again(jobs: MemoryJobs, right: Right, job: str, *how: Any) -> None:
+    if job in jobs._jobs:
+        jobs._jobs[job] = replace(jobs._jobs[job], **dict(zip(("state", "finished", "why"), how, strict=True)))
 
 
-class ForgetsExamples(MemoryJobs):
-    async def record(self, done: Done) -> Done | None:
-        return await super().record(replace(done, progress=done.progress._replace(examples=())))
+async def _end_what_is_not_there(jobs: MemoryJobs, right: Right, job: str, *how: Any) -> None:
+    jobs._jobs.setdefault(job, JobState(Job(job, "add", ""), 0))
+    await right(job, *how)
 
 
-class LastDepth(MemoryJobs):
-    async def get(self, job: str) -> JobState | None:
-        there = await super().get(job)
-        return replace(there, progress=there.progress._replace(depth=1)) if there else None
+def _chunks(jobs: MemoryJobs, job: str, begins: Sequence[str], limit: int) -> Sequence[tuple[str, bytes]]:
+    return [(begin, jobs._done[job, begin].chunk) for begin in begins[:limit]]
 
 
-class MixesJobs(MemoryJobs):
-    async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
-        return {begin: done for (_, begin), done in self._done.items() if begin in begins}
+def _begins(jobs: MemoryJobs, job: str, first: str = "") -> list[str]:
+    return [begin for id_, begin in jobs._done if id_ == job and begin >= first]
 
 
-class EndsAgain(MemoryJobs):
-    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
-        if job in self._jobs:
-            self._jobs[job] = replace(self._jobs[job], state=state, finished=when, why=why)
+def _chunks_in_utf16(jobs: MemoryJobs, _: object, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+    begins = sorted(_begins(jobs, job), key=lambda begin: begin.encode("utf-16-be"))
+    return _chunks(jobs, job, begins if not after else begins[begins.index(after) + 1 :], limit)
 
 
-class EndsWhatIsNotThere(MemoryJobs):
-    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
-        self._jobs.setdefault(job, JobState(Job(job, "add", ""), 0))
-        await super().end(job, state, when, why)
-
-
-class ChunksAsTheyCame(MemoryJobs):
-    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        return [(begin, done.chunk) for (id_, begin), done in self._done.items() if id_ == job and begin >= after][
-            :limit
-        ]
-
-
-class FirstChunkAgain(MemoryJobs):
-    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        begins = sorted(begin for id_, begin in self._done if id_ == job and begin >= after)
-        return [(begin, self._done[job, begin].chunk) for begin in begins[:limit]]
-
-
-class InTheOrderOfOthers(MemoryJobs):
-    """UTF-16."""
-
-    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        begins = sorted((one for id_, one in self._done if id_ == job), key=lambda one: one.encode("utf-16-be"))
-        behind = begins if not after else begins[begins.index(after) + 1 :]
-        return [(begin, self._done[job, begin].chunk) for begin in behind[:limit]]
-
-
-class CutsChunks(MemoryJobs):
-    async def record(self, done: Done) -> Done | None:
-        return await super().record(replace(done, chunk=done.chunk[:65_536]))
-
-
-class SweepsAll(MemoryJobs):
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        return await super().sweep(StoreMillis(2**60), limit)
-
-
-class SweepsSilently(MemoryJobs):
+async def _sweep_silently(jobs: MemoryJobs, right: Right, now: StoreMillis, limit: int) -> Any:
     """Half of an export is told as all of it."""
-
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        before = dict(self._jobs)
-        count = await super().sweep(now, limit)
-        self._jobs = {id_: before[id_] for id_ in self._jobs}
-        return count
+    before = dict(jobs._jobs)
+    count = await right(now, limit)
+    jobs._jobs = {id_: before[id_] for id_ in jobs._jobs}
+    return count
 
 
-class SweepsJobsAlone(MemoryJobs):
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        gone = [id_ for id_, standing in self._jobs.items() if standing.job.expires < now]
-        for id_ in gone:
-            del self._jobs[id_]
-        return len(gone)
+async def _sweep_jobs_alone(jobs: MemoryJobs, right: Right, now: StoreMillis, limit: int) -> Any:
+    gone = [id_ for id_, state in jobs._jobs.items() if state.job.expires < now]
+    for id_ in gone:
+        del jobs._jobs[id_]
+    return len(gone)
 
 
-class SweepsTasksAlone(MemoryJobs):
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        jobs = dict(self._jobs)
-        count = await super().sweep(now, limit)
-        gone = len(jobs) - len(self._jobs)
-        self._jobs = jobs
-        return count - gone
+async def _sweep_tasks_alone(jobs: MemoryJobs, right: Right, now: StoreMillis, limit: int) -> Any:
+    before = dict(jobs._jobs)
+    count = await right(now, limit)
+    gone = len(before) - len(jobs._jobs)
+    jobs._jobs = before
+    return count - gone
 
 
-class DiscardsSilently(MemoryJobs):
+async def _discard_silently(jobs: MemoryJobs, right: Right, job: str, *how: Any) -> Any:
     """What is left of an export is told as all of it."""
-
-    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
-        before = self._jobs.get(job)
-        count = await super().discard(job, when, why, limit)
-        if before is not None:
-            self._jobs[job] = before
-        return count
+    before = jobs._jobs.get(job)
+    count = await right(job, *how)
+    if before is not None:
+        jobs._jobs[job] = before
+    return count
 
 
-class DiscardsEverything(MemoryJobs):
-    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
-        count = await super().discard(job, when, why, limit)
-        self._done.clear()
-        return count
+async def _discard_everything(jobs: MemoryJobs, right: Right, job: str, *how: Any) -> Any:
+    count = await right(job, *how)
+    jobs._done.clear()
+    return count
 
 
-class DiscardsNothing(MemoryJobs):
-    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
-        await super().discard(job, when, why, 0)
-        return 0
+async def _discard_nothing(jobs: MemoryJobs, right: Right, job: str, *how: Any) -> Any:
+    await right(job, *how[:-1], 0)
+    return 0
 
 
-class HandsOutTwice(MemoryTasks):
-    def _free(self) -> list[int]:
-        return [*self._held]
+JOBS: Final[dict[str, Fault]] = {
+    "forgets the first job": makes(_the_new_one),
+    "lists jobs of others": gives(
+        "latest",
+        lambda jobs, _, owner, limit: sorted(
+            (state for id_, state in jobs._jobs.items() if id_.startswith(owner)),
+            key=lambda state: state.job.created,
+            reverse=True,
+        )[:limit],
+    ),
+    "lists the oldest first": calls(
+        latest=lambda _, right, owner, limit: _reversed(right(owner, 1_000), limit),
+    ),
+    "always new": gives("create", lambda _, created, job: (created[0], True)),
+    "shares nothing": makes(lambda jobs, job: jobs._jobs.setdefault(job.id, JobState(job, open=1))),
+    "counts other owners": counts(lambda jobs, _: _running(jobs)),
+    "counts jobs that ended": counts(lambda jobs, job: sum(owner_of(id_) == owner_of(job.id) for id_ in jobs._jobs)),
+    "refuses what is there": counts(lambda jobs, job: _running(jobs, owner_of(job.id)), again=True),
+    "begins with no task": makes(lambda jobs, job: jobs._jobs.setdefault(job.id, JobState(job, open=0))),
+    "counts twice": calls(record=_count_twice),
+    "keeps the last split": calls(record=_keep_the_last_split),
+    "says its own split": gives("record", lambda _, kept, done: kept and done),
+    "records for nobody": gives("record", lambda _, kept, done: kept or done),
+    "closes nothing": calls(record=_close_nothing),
+    "forgets examples": calls(
+        record=lambda _, right, done: right(replace(done, progress=done.progress._replace(examples=())))
+    ),
+    "last depth": gives(
+        "get", lambda _, state, job: state and replace(state, progress=state.progress._replace(depth=1))
+    ),
+    "mixes jobs": gives(
+        "recorded",
+        lambda jobs, _, job, begins: {begin: done for (_, begin), done in jobs._done.items() if begin in begins},
+    ),
+    "ends again": calls(end=_end_again),
+    "ends what is not there": calls(end=_end_what_is_not_there),
+    "chunks as they came": gives(
+        "chunks", lambda jobs, _, job, after, limit: _chunks(jobs, job, _begins(jobs, job, after), limit)
+    ),
+    "first chunk again": gives(
+        "chunks", lambda jobs, _, job, after, limit: _chunks(jobs, job, sorted(_begins(jobs, job, after)), limit)
+    ),
+    "in the order of others": gives("chunks", _chunks_in_utf16),
+    "cuts chunks": calls(record=lambda _, right, done: right(replace(done, chunk=done.chunk[:65_536]))),
+    "sweeps all": calls(sweep=lambda _, right, now, limit: right(StoreMillis(2**60), limit)),
+    "sweeps silently": calls(sweep=_sweep_silently),
+    "sweeps jobs alone": calls(sweep=_sweep_jobs_alone),
+    "sweeps tasks alone": calls(sweep=_sweep_tasks_alone),
+    "discards silently": calls(discard=_discard_silently),
+    "discards everything": calls(discard=_discard_everything),
+    "discards nothing": calls(discard=_discard_nothing),
+}
 
 
-class HandsOutOnce(MemoryTasks):
-    """What a killed worker held is lost."""
-
-    def _free(self) -> list[int]:
-        return [number for number, held in self._held.items() if not held.lease]
+async def _reversed(listed: Any, limit: int) -> Sequence[JobState]:
+    return [*reversed(await listed)][:limit]
 
 
-class ForgetsAtOnce(MemoryTasks):
-    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        leases = await super().pull(limit, wait)
-        await self.ack([lease.token for lease in leases])
-        return leases
+async def _forget_at_once(tasks: MemoryTasks, right: Right, limit: int, wait: float) -> Any:
+    leases = await right(limit, wait)
+    await tasks.ack([lease.token for lease in leases])
+    return leases
 
 
-class AcksNothing(MemoryTasks):
-    async def ack(self, tokens: Sequence[str]) -> None:
-        pass
+async def _ack_lost_leases(tasks: MemoryTasks, right: Right, tokens: Sequence[str]) -> None:
+    for token in tokens:
+        tasks._held.pop(int(token.partition(".")[0]), None)
 
 
-class AcksLostLeases(MemoryTasks):
-    async def ack(self, tokens: Sequence[str]) -> None:
-        for token in tokens:
-            self._held.pop(int(token.partition(".")[0]), None)
+async def _give_back_lost_leases(tasks: MemoryTasks, right: Right, tokens: Sequence[str]) -> None:
+    for token in tokens:
+        tasks._held[int(token.partition(".")[0])].until = 0.0
 
 
-class GivesBackLostLeases(MemoryTasks):
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        for token in tokens:
-            self._held[int(token.partition(".")[0])].until = 0.0
-
-
-class KeepsWhatIsGivenBack(MemoryTasks):
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        pass
-
-
-class HandsOutAll(MemoryTasks):
-    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        return await super().pull(1_000, wait)
-
-
-class SaysTasksAgain(MemoryTasks):
-    async def publish(self, tasks: Sequence[Task]) -> None:
-        await super().publish([task._replace(again=False) for task in tasks])
+TASKS: Final[dict[str, Fault]] = {
+    "hands out twice": calls(_free=lambda tasks, _: [*tasks._held]),
+    "hands out once, so that what a killed worker held is lost": calls(
+        _free=lambda tasks, _: [number for number, held in tasks._held.items() if not held.lease]
+    ),
+    "forgets at once": calls(pull=_forget_at_once),
+    "acks nothing": calls(ack=nothing),
+    "acks lost leases": calls(ack=_ack_lost_leases),
+    "gives back lost leases": calls(give_back=_give_back_lost_leases),
+    "keeps what is given back": calls(give_back=nothing),
+    "hands out all": calls(pull=lambda _, right, limit, wait: right(1_000, wait)),
+    "says tasks again": calls(publish=lambda _, right, tasks: right([one._replace(again=False) for one in tasks])),
+}

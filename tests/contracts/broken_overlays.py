@@ -1,340 +1,256 @@
 """Overlays, and brokers that keep one, with one mistake each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any, Final
 
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant
 from shared.model.envelope import Envelope
 from shared.model.words import Delivery, Message, View
-from shared.ports.broker import Check, at_any_time
+from shared.ports.broker import Check
+from tests.contracts.broken import Fault, calls, gives, nothing
+from tests.contracts.broken_brokers import number_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 
-
-class DropsTooEarly(MemoryBroker):
-    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        held = await super().pull(limit, max_bytes, wait)
-        self.pending.settle([int(delivery.message_id) for delivery in held], BEGINNING)
-        return held
+Right = Callable[..., Any]
 
 
-class DropsTooLate(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        pending, self.pending = self.pending, type(self.pending)()
-        await super().ack(tokens, floor)
-        self.pending = pending
+async def _drop_too_early(broker: MemoryBroker, right: Right, limit: int, max_bytes: int, wait: float) -> Any:
+    held = await right(limit, max_bytes, wait)
+    broker.pending.settle([int(delivery.message_id) for delivery in held], BEGINNING)
+    return held
 
 
-class LeavesTheFloor(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        await super().ack(tokens, BEGINNING)
+async def _drop_too_late(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
+    pending, broker.pending = broker.pending, type(broker.pending)()
+    await right(tokens, floor)
+    broker.pending = pending
 
 
-class DropsWhatIsBuried(MemoryBroker):
-    async def bury(self, delivery: Delivery, reason: str) -> None:
-        await super().bury(delivery, reason)
-        self.pending.settle([int(delivery.message_id)], BEGINNING)
+async def _drop_what_is_buried(broker: MemoryBroker, right: Right, delivery: Delivery, reason: str) -> None:
+    await right(delivery, reason)
+    broker.pending.settle([int(delivery.message_id)], BEGINNING)
 
 
-class RaisesNoFloor(MemoryOverlay):
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        """Only who asks would know."""
+async def _lower_the_floor(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
+    await right(tokens, floor)
+    broker.pending._floor = floor
+    broker.pending._floors.clear()
+    broker.pending._views.clear()
 
 
-class RaisesItHere(MemoryOverlay):
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        self.__dict__.setdefault("own", {}).update(dict.fromkeys(counters, time))
-
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        own = self.__dict__.get("own", {})
-        views = await super().view(counters)
-        return {name: replace(one, floor=max(one.floor, own.get(name, 0))) for name, one in views.items()}
+async def _drop_on_a_stale_ack(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
+    await right(tokens, floor)
+    broker.pending.settle([*map(number_of, tokens)], floor)
 
 
-class NobodyIsLate(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views = await super().view(counters)
-        return {
-            counter: replace(found, entries=tuple(replace(entry, late=False) for entry in found.entries))
-            for counter, found in views.items()
-        }
+async def _drop_what_is_given_back(broker: MemoryBroker, right: Right, tokens: Sequence[str]) -> None:
+    await right(tokens)
+    broker.pending.settle([*map(number_of, tokens)], BEGINNING)
 
 
-class OneVersion(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {counter: replace(found, version=1) for counter, found in (await super().view(counters)).items()}
+async def _forget_foreign_messages(
+    broker: MemoryBroker, right: Right, messages: Sequence[Message], check: Check
+) -> None:
+    await right(messages, check)
+    foreign = [number for number, held in broker._messages.items() if "ce-type" not in held.message.attributes]
+    broker.pending.settle(foreign, BEGINNING)
 
 
-class FallingFloor(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        await super().ack(tokens, floor)
-        self.pending._floor = floor
-        self.pending._floors.clear()
-        self.pending._views.clear()
+async def _choke_on_rubbish(broker: MemoryBroker, right: Right, messages: Sequence[Message], check: Check) -> None:
+    await right([message for message in messages if message.data != b"rubbish"])
+    if any(message.data == b"rubbish" for message in messages):
+        broker.pending.settle([*broker.pending._messages], BEGINNING)
 
 
-class DropsOnAStaleAck(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        await super().ack(tokens, floor)
-        self.pending.settle([int(token.partition(".")[0]) for token in tokens], floor)
+BROKERS: Final[dict[str, Fault]] = {
+    "drops too early": calls(pull=_drop_too_early),
+    "drops too late": calls(ack=_drop_too_late),
+    "leaves the floor": calls(ack=lambda _, right, tokens, floor: right(tokens, BEGINNING)),
+    "drops what is buried": calls(bury=_drop_what_is_buried),
+    "falling floor": calls(ack=_lower_the_floor),
+    "drops on a stale ack": calls(ack=_drop_on_a_stale_ack),
+    "drops what is given back": calls(give_back=_drop_what_is_given_back),
+    "forgets foreign messages": calls(publish=_forget_foreign_messages),
+    "chokes on rubbish": calls(publish=_choke_on_rubbish),
+}
 
 
-class DropsWhatIsGivenBack(MemoryBroker):
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        await super().give_back(tokens)
-        self.pending.settle([int(token.partition(".")[0]) for token in tokens], BEGINNING)
+def views(change: Callable[[View], View]) -> Fault:
+    """The overlay gives other views."""
+    return gives("view", lambda _, found, counters: {counter: change(view) for counter, view in found.items()})
 
 
-class ForgetsForeignMessages(MemoryBroker):
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        await super().publish(messages, check)
-        foreign = [number for number, held in self._messages.items() if "ce-type" not in held.message.attributes]
-        self.pending.settle(foreign, BEGINNING)
+def entries(change: Callable[[Any], Any]) -> Fault:
+    """The overlay gives views with other entries."""
+    return views(lambda view: replace(view, entries=tuple(map(change, view.entries))))
 
 
-class ChokesOnRubbish(MemoryBroker):
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        await super().publish([message for message in messages if message.data != b"rubbish"])
-        if any(message.data == b"rubbish" for message in messages):
-            self.pending.settle([*self.pending._messages], BEGINNING)
+async def _tear(overlay: object, right: Right, counters: Sequence[str]) -> Any:
+    views: dict[str, View] = {}
+    for counter in counters:
+        views |= await right([counter])
+        await asyncio.sleep(0)
+    return views
 
 
-class SaysItIsNotExact(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {counter: replace(found, exact=False) for counter, found in (await super().view(counters)).items()}
+async def _raise_it_here(
+    overlay: MemoryOverlay, right: Right, counters: Collection[str], time: Instant, receipt: str
+) -> None:
+    overlay.__dict__.setdefault("own", {}).update(dict.fromkeys(counters, time))
 
 
-class Torn(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views: dict[str, View] = {}
-        for counter in counters:
-            views |= await super().view([counter])
-            await asyncio.sleep(0)
-        return views
+def _with_own_floors(overlay: MemoryOverlay, found: Mapping[str, View]) -> Mapping[str, View]:
+    own = overlay.__dict__.get("own", {})
+    return {name: replace(view, floor=max(view.floor, own.get(name, 0))) for name, view in found.items()}
 
 
-class OneOfEachKey(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {
-            counter: replace(found, entries=tuple({entry.key: entry for entry in found.entries}.values()))
-            for counter, found in (await super().view(counters)).items()
-        }
+async def _raised_here(overlay: MemoryOverlay, right: Right, counters: Sequence[str]) -> Any:
+    return _with_own_floors(overlay, await right(counters))
 
 
-class NewestFirst(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {
-            counter: replace(found, entries=found.entries[::-1])
-            for counter, found in (await super().view(counters)).items()
-        }
+def _all_that_were_known(overlay: MemoryOverlay, names: Sequence[str], *_: object, exact: bool) -> Sequence[str]:
+    known: set[str] = overlay.__dict__.setdefault("known", set())
+    known.update(names)
+    return [*known]
 
 
-class ForgetsIds(MemoryOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {
-            counter: replace(found, entries=tuple(replace(entry, keyed=()) for entry in found.entries))
-            for counter, found in (await super().view(counters)).items()
-        }
+OF_BOTH: Final[dict[str, Fault]] = {
+    "one version": views(lambda view: replace(view, version=1)),
+    "newest first": views(lambda view: replace(view, entries=view.entries[::-1])),
+    "tears views": calls(view=_tear),
+    "names all": calls(names=lambda _, right, prefix, after, limit, *, exact: right("", after, limit, exact=exact)),
+    "holds everything": gives("holds", lambda _, held, keys: keys),
+}
+"""Of the overlay of a broker, and of that of a process."""
+
+OVERLAYS: Final[dict[str, Fault]] = {
+    **OF_BOTH,
+    "raises no floor": calls(changed=nothing),
+    "raises it here": calls(changed=_raise_it_here, view=_raised_here),
+    "nobody is late": entries(lambda entry: replace(entry, late=False)),
+    "says it is not exact": views(lambda view: replace(view, exact=False)),
+    "one of each key": views(
+        lambda view: replace(view, entries=tuple({entry.key: entry for entry in view.entries}.values()))
+    ),
+    "forgets ids": entries(lambda entry: replace(entry, keyed=())),
+    "names from the beginning": calls(
+        names=lambda _, right, prefix, after, limit, *, exact: right(prefix, "", limit, exact=exact)
+    ),
+    "names without end": calls(
+        names=lambda _, right, prefix, after, limit, *, exact: right(prefix, after, exact=exact)
+    ),
+    "names backwards": gives("names", lambda _, names, *__, exact: names[::-1]),
+    "names for ever": gives("names", _all_that_were_known),
+    "holds nothing": gives("holds", lambda _, held, keys: ()),
+}
 
 
-class NamesAll(MemoryOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        return await super().names("", after, limit, exact=exact)
+def _confirm_at_once(overlay: ProcessOverlay, right: Right, envelope: Envelope, *, confirmed: bool) -> Any:
+    number = right(envelope, confirmed=confirmed)
+    overlay._pending.confirm(number)
+    return number
 
 
-class NamesFromTheBeginning(MemoryOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        return await super().names(prefix, "", limit, exact=exact)
+def _never_late(overlay: ProcessOverlay, right: Right, envelope: Envelope, *, confirmed: bool) -> Any:
+    number = right(envelope, confirmed=False)
+    if confirmed:
+        overlay._pending.confirm(number)
+    return number
 
 
-class NamesWithoutEnd(MemoryOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        return await super().names(prefix, after, exact=exact)
+@asynccontextmanager
+async def _write_afterwards(
+    overlay: ProcessOverlay, right: Right, envelopes: Sequence[Envelope]
+) -> AsyncIterator[None]:
+    yield
+    for envelope in envelopes:
+        overlay._pending.confirm(overlay._add(envelope, confirmed=False))
 
 
-class NamesBackwards(MemoryOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        return (await super().names(prefix, after, limit, exact=exact))[::-1]
+@asynccontextmanager
+async def _never_confirm(overlay: ProcessOverlay, right: Right, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+    for envelope in envelopes:
+        overlay._add(envelope, confirmed=False)
+    yield
 
 
-class NamesForEver(MemoryOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        known = self.__dict__.setdefault("known", set())
-        known.update(await super().names(prefix, after, limit, exact=exact))
-        return [*known]
-
-
-class HoldsEverything(MemoryOverlay):
-    async def holds(self, keys: Collection[str]) -> Collection[str]:
-        return keys
-
-
-class HoldsNothing(MemoryOverlay):
-    async def holds(self, keys: Collection[str]) -> Collection[str]:
-        return ()
-
-
-class ConfirmsAtOnce(ProcessOverlay):
-    def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
-        number = super()._add(envelope, confirmed=confirmed)
-        self._pending.confirm(number)
-        return number
-
-
-class WritesAfterwards(ProcessOverlay):
-    @asynccontextmanager
-    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+@asynccontextmanager
+async def _let_gone_ones_be(
+    overlay: ProcessOverlay, right: Right, envelopes: Sequence[Envelope]
+) -> AsyncIterator[None]:
+    before = overlay._last
+    async with right(envelopes):
         yield
-        for envelope in envelopes:
-            self._pending.confirm(self._add(envelope, confirmed=False))
+    for number in range(before + len(envelopes) + 1, overlay._last + 1):
+        overlay._forget(number)
 
 
-class NeverConfirms(ProcessOverlay):
-    @asynccontextmanager
-    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
-        for envelope in envelopes:
-            self._add(envelope, confirmed=False)
-        yield
+def _withdraw_the_key(overlay: ProcessOverlay, right: Right, number: int) -> None:
+    keys, *_ = overlay._there[number]
+    for other in sorted({other for key in keys for other in overlay._numbers[key]}):
+        right(other)
 
 
-class NeverWithdraws(ProcessOverlay):
-    def _forget(self, number: int) -> None:
-        """It stays."""
+async def _raise_all_floors(
+    overlay: ProcessOverlay, right: Right, counters: Collection[str], time: Instant, receipt: str
+) -> None:
+    overlay._pending.settle([-1], time)
 
 
-class ConfirmsWhatFailed(ProcessOverlay):
-    def _forget(self, number: int) -> None:
-        self._pending.confirm(number)
+async def _settle_all_floors(
+    overlay: ProcessOverlay, right: Right, settled: Collection[str], time: Instant, epoch: str
+) -> None:
+    await right(settled, time)
+    overlay._pending.settle([-1], time)
 
 
-class WithdrawsTheKey(ProcessOverlay):
-    def _forget(self, number: int) -> None:
-        keys, *_ = self._there[number]
-        for other in sorted({other for key in keys for other in self._numbers[key]}):
-            super()._forget(other)
+async def _lower_floors(
+    overlay: ProcessOverlay, right: Right, settled: Collection[str], time: Instant, epoch: str
+) -> None:
+    overlay._pending._floors.clear()
+    overlay._pending._views.clear()
+    await right(settled, time)
 
 
-class LetsGoneOnesBe(ProcessOverlay):
-    @asynccontextmanager
-    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
-        before = self._last
-        async with super().entered(envelopes):
-            yield
-        for number in range(before + len(envelopes) + 1, self._last + 1):
-            self._forget(number)
+async def _settle_the_first(
+    overlay: ProcessOverlay, right: Right, settled: Collection[str], time: Instant, epoch: str
+) -> None:
+    some = [number for key in settled for number in sorted(overlay._numbers.get(key, ()))[:1]]
+    for number in some:
+        overlay._unlist(number)
+    overlay._pending.settle(some, time)
 
 
-class NotLateWhenAnew(ProcessOverlay):
-    def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
-        number = super()._add(envelope, confirmed=False)
-        if confirmed:
-            self._pending.confirm(number)
-        return number
+async def _new_versions(overlay: ProcessOverlay, right: Right, counters: Sequence[str]) -> Any:
+    overlay._pending._views.clear()
+    return await right(counters)
 
 
-class SettlesWithoutAFloor(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        await super().settle(settled, BEGINNING)
-
-
-class RaisesNothing(ProcessOverlay):
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        """Nothing."""
-
-
-class RaisesAllFloors(ProcessOverlay):
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        self._pending.settle([-1], time)
-
-
-class SettlesAllFloors(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        await super().settle(settled, time)
-        self._pending.settle([-1], time)
-
-
-class LowersFloors(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        self._pending._floors.clear()
-        self._pending._views.clear()
-        await super().settle(settled, time)
-
-
-class SettlesTheFirst(ProcessOverlay):
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        some = [number for key in settled for number in sorted(self._numbers.get(key, ()))[:1]]
-        for number in some:
-            self._unlist(number)
-        self._pending.settle(some, time)
-
-
-class AlwaysUnsettled(ProcessOverlay):
-    async def unsettled(self, limit: int) -> Mapping[str, str]:
-        return dict.fromkeys([*self._numbers][:limit], "")
-
-
-class NeverUnsettled(ProcessOverlay):
-    async def unsettled(self, limit: int) -> Mapping[str, str]:
-        return {}
-
-
-class RoundsFloors(ProcessOverlay):
-    """As one whose numbers are floats."""
-
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        await super().settle(settled, Instant(int(float(time))))
-
-
-class SaysExact(ProcessOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {counter: replace(found, exact=True) for counter, found in (await super().view(counters)).items()}
-
-
-class NewVersions(ProcessOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        self._pending._views.clear()
-        return await super().view(counters)
-
-
-class ProcessOneVersion(ProcessOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        return {counter: replace(found, version=1) for counter, found in (await super().view(counters)).items()}
-
-
-class ProcessNewestFirst(ProcessOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views = await super().view(counters)
-        return {counter: replace(found, entries=found.entries[::-1]) for counter, found in views.items()}
-
-
-class ProcessNamesAll(ProcessOverlay):
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        return await super().names("", after, limit, exact=exact)
-
-
-class ProcessHoldsEverything(ProcessOverlay):
-    async def holds(self, keys: Collection[str]) -> Collection[str]:
-        return keys
-
-
-class TearsViews(ProcessOverlay):
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views: dict[str, View] = {}
-        for counter in counters:
-            views |= await super().view([counter])
-            await asyncio.sleep(0)
-        return views
+OVERLAYS_OF_A_PROCESS: Final[dict[str, Fault]] = {
+    **OF_BOTH,
+    "confirms at once": calls(_add=_confirm_at_once),
+    "writes afterwards": calls(entered=_write_afterwards),
+    "never confirms": calls(entered=_never_confirm),
+    "never withdraws": calls(_forget=lambda *_: None),
+    "confirms what failed": calls(_forget=lambda overlay, _, number: overlay._pending.confirm(number)),
+    "withdraws the key": calls(_forget=_withdraw_the_key),
+    "lets gone ones be": calls(entered=_let_gone_ones_be),
+    "not late when anew": calls(_add=_never_late),
+    "settles without a floor": calls(settle=lambda _, right, settled, time, epoch: right(settled, BEGINNING)),
+    "raises nothing": calls(changed=nothing),
+    "raises all floors": calls(changed=_raise_all_floors),
+    "settles all floors": calls(settle=_settle_all_floors),
+    "lowers floors": calls(settle=_lower_floors),
+    "settles the first": calls(settle=_settle_the_first),
+    "always unsettled": gives("unsettled", lambda overlay, _, limit: dict.fromkeys([*overlay._numbers][:limit], "")),
+    "never unsettled": gives("unsettled", lambda *_: {}),
+    "rounds floors, as floats": calls(
+        settle=lambda _, right, settled, time, epoch: right(settled, Instant(int(float(time))))
+    ),
+    "says exact": views(lambda view: replace(view, exact=True)),
+    "new versions": calls(view=_new_versions),
+}

@@ -3,26 +3,13 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from shared.memory.overlay import ProcessOverlay
 from shared.ports.overlay import Overlay
-from tests.contracts import (
-    broken_audit_data,
-    broken_brokers,
-    broken_by_time,
-    broken_compactions,
-    broken_dead,
-    broken_guards,
-    broken_letters,
-    broken_marks,
-    broken_overlays,
-    broken_revivals,
-    broken_stores,
-)
+from tests.contracts import broken_brokers, broken_features, broken_overlays, broken_stores
 from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import BrokerContract
@@ -47,16 +34,16 @@ from tests.world.memory.store import MemoryStore
 
 LONGEST = 60.0
 """Seconds: a limit for tests that pass."""
-STORES = (
-    broken_stores,
-    broken_revivals,
-    broken_audit_data,
-    broken_guards,
-    broken_marks,
-    broken_compactions,
-    broken_dead,
-    broken_by_time,
-)
+STORES = {
+    **broken_stores.STORES,
+    **broken_stores.REVIVALS,
+    **broken_stores.AUDIT_DATA,
+    **broken_features.GUARDS,
+    **broken_features.MARKS,
+    **broken_features.COMPACTIONS,
+    **broken_stores.DEAD_RECEIPTS,
+    **broken_features.BY_TIME,
+}
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -80,15 +67,6 @@ class OfStores(
     ByTimeContract,
 ):
     __test__ = False
-
-
-def kinds(module: ModuleType, base: type) -> list[type]:
-    """Those that the module itself makes, helpers apart."""
-    return [
-        kind
-        for name, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, base) and kind.__module__ == module.__name__ and not name.startswith("_")
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -152,34 +130,37 @@ def written_of(kind: type[ProcessOverlay]) -> Callable[[], Awaitable[object]]:
     return make
 
 
-@pytest.mark.parametrize("kind", kinds(broken_brokers, MemoryBroker))
-async def test_a_broken_broker_fails(kind: type[MemoryBroker]) -> None:
-    assert await first_failure(OfBrokers(), broker_of(kind))
+@pytest.mark.parametrize("fault", broken_brokers.BROKERS)
+async def test_a_broken_broker_fails(fault: str) -> None:
+    assert await first_failure(OfBrokers(), broker_of(broken_brokers.BROKERS[fault](MemoryBroker)))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_letters, MemoryDeadLetters))
-async def test_a_broken_way_through_dead_letters_fails(kind: type[MemoryDeadLetters]) -> None:
-    assert await first_failure(OfLetters(), letters_of(kind))
+@pytest.mark.parametrize("fault", broken_brokers.LETTERS)
+async def test_a_broken_way_through_dead_letters_fails(fault: str) -> None:
+    assert await first_failure(OfLetters(), letters_of(broken_brokers.LETTERS[fault](MemoryDeadLetters)))
 
 
-@pytest.mark.parametrize("kind", [kind for module in STORES for kind in kinds(module, MemoryStore)])
-async def test_a_broken_store_fails(kind: type[MemoryStore]) -> None:
-    assert await first_failure(OfStores(), store_of(kind))
+@pytest.mark.parametrize("fault", STORES)
+async def test_a_broken_store_fails(fault: str) -> None:
+    assert await first_failure(OfStores(), store_of(STORES[fault](MemoryStore)))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_overlays, MemoryBroker))
-async def test_a_broken_broker_of_an_overlay_fails(kind: type[MemoryBroker]) -> None:
-    assert await first_failure(OverlayContract(), overlay_of(kind, MemoryOverlay))
+@pytest.mark.parametrize("fault", broken_overlays.BROKERS)
+async def test_a_broken_broker_of_an_overlay_fails(fault: str) -> None:
+    broken = broken_overlays.BROKERS[fault](MemoryBroker)
+    assert await first_failure(OverlayContract(), overlay_of(broken, MemoryOverlay))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_overlays, MemoryOverlay))
-async def test_a_broken_overlay_fails(kind: type[MemoryOverlay]) -> None:
-    assert await first_failure(OverlayContract(), overlay_of(MemoryBroker, kind))
+@pytest.mark.parametrize("fault", broken_overlays.OVERLAYS)
+async def test_a_broken_overlay_fails(fault: str) -> None:
+    broken = broken_overlays.OVERLAYS[fault](MemoryOverlay)
+    assert await first_failure(OverlayContract(), overlay_of(MemoryBroker, broken))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_overlays, ProcessOverlay))
-async def test_a_broken_overlay_of_a_process_fails(kind: type[ProcessOverlay]) -> None:
-    assert await first_failure(EntriesContract(), written_of(kind))
+@pytest.mark.parametrize("fault", broken_overlays.OVERLAYS_OF_A_PROCESS)
+async def test_a_broken_overlay_of_a_process_fails(fault: str) -> None:
+    broken = broken_overlays.OVERLAYS_OF_A_PROCESS[fault](ProcessOverlay)
+    assert await first_failure(EntriesContract(), written_of(broken))
 
 
 async def test_the_fakes_themselves_fail_nothing() -> None:

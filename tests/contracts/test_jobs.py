@@ -16,7 +16,7 @@ from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
-from tests.contracts.test_broken_adapters import LONGEST, first_failure, kinds
+from tests.contracts.test_broken_adapters import LONGEST, first_failure
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 
@@ -200,15 +200,15 @@ def tasks_of(kind: type[MemoryTasks]) -> Callable[[], Awaitable[object]]:
     return make
 
 
-@pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryJobs))
-async def test_a_broken_keeper_of_jobs_fails(kind: type[MemoryJobs]) -> None:
-    assert await first_failure(JobsContract(), jobs_of(kind))
+@pytest.mark.parametrize("fault", broken_jobs.JOBS)
+async def test_a_broken_keeper_of_jobs_fails(fault: str) -> None:
+    assert await first_failure(JobsContract(), jobs_of(broken_jobs.JOBS[fault](MemoryJobs)))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryTasks))
-async def test_a_broken_queue_of_tasks_fails(kind: type[MemoryTasks], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", broken_jobs.TASKS)
+async def test_a_broken_queue_of_tasks_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.contracts.tasks.LONG", 0.05)
-    assert await first_failure(TasksContract(), tasks_of(kind))
+    assert await first_failure(TasksContract(), tasks_of(broken_jobs.TASKS[fault](MemoryTasks)))
 
 
 async def test_the_fakes_themselves_fail_nothing() -> None:
