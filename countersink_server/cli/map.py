@@ -16,7 +16,6 @@ from countersink_server.cli.target import add_either, add_patience, settings_of
 from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
-from shared.model.envelope import Span
 from shared.model.errors import CountersinkError, TransientError
 from shared.model.jobs import (
     ADD,
@@ -28,6 +27,7 @@ from shared.model.jobs import (
     NUMBERS,
     RESET,
     RUNNING,
+    Span,
     flaw_of_job,
     flaw_of_prefix,
     said,

@@ -31,7 +31,8 @@ from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.receipts import Promises
 from shared.ports.broker import DeadLetters
-from shared.runtime import metrics, process_metrics
+from shared.runtime import metrics
+from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Stop, forever
 from shared.wiring.process import Parts, connect, traces_of
 
@@ -216,7 +217,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
     parts = replace(connect(settings, publishes=publishes, makes=True), traces=traces)
     try:
         await parts.open()
-        process_metrics.watch()
+        watch_process()
         show_in_metrics(parts, settings)
         metrics.BOARD.reads = [partial(_show_backlog, parts)]
         metrics.BOARD.refresh()

@@ -127,12 +127,14 @@ async def apply(commit: Commit, envelopes: Sequence[Envelope], parts: FlushTools
 @contextmanager
 def _span(traces: Traces | None, envelopes: Sequence[Envelope]) -> Iterator[None]:
     """The code inside it is a span, if one of the envelopes was published in one."""
+    if traces is None:
+        yield
+        return
     links = SpanLinks()
-    if traces is not None:
-        for envelope in envelopes:
-            if (published := sampled_in(envelope.traceparent)) is not None:
-                links.add(published)
-    if traces is None or not links.spans:
+    for envelope in envelopes:
+        if (published := sampled_in(envelope.traceparent)) is not None:
+            links.add(published)
+    if not links.spans:
         yield
         return
     span = traces.commit(links, len(envelopes))

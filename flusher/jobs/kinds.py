@@ -17,7 +17,6 @@ from shared.counters.reader import Reader
 from shared.counters.series import MOST_READ_AT_ONCE, SeriesReader, written
 from shared.counters.setter import ChangeRequest, Setter
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.envelope import Span
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -30,7 +29,7 @@ from shared.model.errors import (
     ShrunkError,
     TransientError,
 )
-from shared.model.jobs import Job
+from shared.model.jobs import Job, Span
 from shared.model.receipts import Tally, notes_of_commit
 from shared.model.words import MARKED, Bounds, Commit, Receipt, add_to
 from shared.ports.overlay import Overlay

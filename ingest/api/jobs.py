@@ -31,9 +31,8 @@ from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of
-from shared.model.envelope import Span
 from shared.model.errors import NotAloneError
-from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job
+from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPORT, KINDS, NUMBERS, JobState, Span, flaw_of_job
 from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 

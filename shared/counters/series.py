@@ -26,8 +26,8 @@ from shared.model.buckets import (
     written_at,
     written_second,
 )
-from shared.model.envelope import Span
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
+from shared.model.jobs import Span
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
 from shared.ports.store import Periods, Snapshot

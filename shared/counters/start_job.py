@@ -5,7 +5,6 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.counters.series import check_span
 from shared.model.buckets import Millis, Rules, StoreMillis
-from shared.model.envelope import Span
 from shared.model.errors import InexactError
 from shared.model.jobs import (
     ADD,
@@ -18,6 +17,7 @@ from shared.model.jobs import (
     STOPPED,
     Job,
     JobState,
+    Span,
     Task,
     lifetime_of_job,
 )

@@ -26,7 +26,6 @@ from shared.datastore.keys import (
 )
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import StoreMillis, WallMillis
-from shared.model.envelope import span_of, text_of
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import (
     DONE,
@@ -45,6 +44,8 @@ from shared.model.jobs import (
     owner_of,
     recalled,
     share_of,
+    span_of,
+    span_text,
 )
 from shared.runtime.retry import Backoff, insist, tries
 
@@ -291,7 +292,7 @@ class DatastoreJobs:
         for name, text in (("kind", kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
             unindexed(entity, name).string_value = text
         if job.span is not None:
-            unindexed(entity, _SPAN).string_value = text_of(job.span)
+            unindexed(entity, _SPAN).string_value = span_text(job.span)
         for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
             unindexed(entity, name).integer_value = number
         entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)

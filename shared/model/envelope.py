@@ -1,14 +1,12 @@
-"""The envelope, how one that is too large is divided, and the spans that exports ask for. Pure."""
+"""The envelope, and how one that is too large is divided. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
-import orjson
-
-from shared.model.buckets import WallMillis, written_millis
+from shared.model.buckets import WallMillis
 from shared.model.receipts import key_of_envelope, key_of_part, key_of_second_use
 from shared.model.words import MAX_SUM, Entry, Increment
 
@@ -164,43 +162,3 @@ def batches(
         total += size
     if batch:
         yield batch, total
-
-
-# A span: which counts by time an export is asked for, and how it is stored and shown. Pure.
-
-
-class Span(NamedTuple):
-    """Periods of this length that begin in the range, which may be open."""
-
-    by: str
-    begin: WallMillis | None = None
-    end: WallMillis | None = None
-
-
-def said(span: Span | None) -> dict[str, str | None]:
-    """The fields in JSON: none if there is no span."""
-    if span is None:
-        return {}
-    begin, end = [None if when is None else written_millis(when) for when in span[1:]]
-    return {"by": span.by, "from": begin, "to": end}
-
-
-def text_of(span: Span | None) -> str:
-    """As a store keeps it."""
-    return "" if span is None else orjson.dumps([*span]).decode()
-
-
-def span_of(text: str) -> Span | None:
-    """Read what `text_of` wrote."""
-    return Span(*orjson.loads(text)) if text else None
-
-
-# What waits to be applied, and for how long.
-
-
-class Backlog(NamedTuple):
-    """What was accepted and is not known to be applied."""
-
-    increments: int = 0
-    oldest: float = 0.0
-    """Seconds for which the oldest of it has been waiting."""

@@ -8,9 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.model import envelope
-from shared.model.buckets import NEVER, Millis, StoreMillis, WallMillis, written_at
-from shared.model.envelope import Span
+from shared.model.buckets import NEVER, Millis, StoreMillis, WallMillis, written_at, written_millis
 from shared.model.errors import NewerError, ShareError, UnreadableError
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
@@ -55,6 +53,32 @@ def flaw_of_prefix(value: object) -> str | None:
     return flaw_of_size(value, MAX_NAME_BYTES)
 
 
+class Span(NamedTuple):
+    """Counts by time that an export is asked for: periods of this length that begin in the range, which may be open."""
+
+    by: str
+    begin: WallMillis | None = None
+    end: WallMillis | None = None
+
+
+def span_fields(span: Span | None) -> dict[str, str | None]:
+    """The fields in JSON: none if there is no span."""
+    if span is None:
+        return {}
+    begin, end = [None if when is None else written_millis(when) for when in span[1:]]
+    return {"by": span.by, "from": begin, "to": end}
+
+
+def span_text(span: Span | None) -> str:
+    """As a store keeps it."""
+    return "" if span is None else orjson.dumps([*span]).decode()
+
+
+def span_of(text: str) -> Span | None:
+    """Read what `text_of` wrote."""
+    return Span(*orjson.loads(text)) if text else None
+
+
 class Job(NamedTuple):
     """A change to make once to each counter under the prefix."""
 
@@ -77,7 +101,7 @@ class Job(NamedTuple):
     def taken(self) -> str:
         """The message if another job was asked for under this id."""
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
-        by = "".join(f", {name} {its}" for name, its in envelope.said(self.span).items() if its is not None)
+        by = "".join(f", {name} {its}" for name, its in span_fields(self.span).items() if its is not None)
         return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}{by}"
 
     def receipt_of(self, counter: str) -> str:
@@ -235,7 +259,7 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
         answer[NUMBERS[job.kind]] = job.number
     return (
         answer
-        | envelope.said(job.span)
+        | span_fields(job.span)
         | {
             "state": standing.state,
             "visited": progress.visited,

@@ -297,6 +297,14 @@ class View:
     """It changes when entries or floors may have been lost. Bases of another epoch are void."""
 
 
+class Backlog(NamedTuple):
+    """What was accepted and is not known to be applied."""
+
+    increments: int = 0
+    oldest: float = 0.0
+    """Seconds for which the oldest of it has been waiting."""
+
+
 class Reading(NamedTuple):
     """The answer to a read. `value` = `applied` + `pending`."""
 

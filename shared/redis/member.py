@@ -17,10 +17,9 @@ from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.ports.store import FleetLook, Rows
 from shared.redis import scripts
-from shared.redis.links import AwayError
 from shared.redis.own_entries import Copy, PublishTry, in_steps
 from shared.redis.scripts import FENCE
-from shared.redis.server import UNSAID, Server, flaw_of_policy
+from shared.redis.server import UNSAID, AwayError, Server, flaw_of_policy
 from shared.runtime.clock import Clock
 
 # Decides when a process names another overlay. Naming is always safe; the rules only avoid disputes (ADR 18, rule 9).

@@ -1,10 +1,16 @@
-"""All scripts that run inside Redis but that of `views.py`, each as one atomic step: entries, floors, epochs,
-members.
-"""
+"""All scripts that run inside Redis, each as one atomic step: entries, floors, epochs, members."""
 
+from hashlib import sha1
 from typing import Final
 
-from shared.redis.links import Script
+
+class Script:
+    """A script that runs inside Redis as one atomic step, called by its hash."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
 
 # The scripts that run inside Redis, each as one atomic step. They make keys from the prefix, as there is no cluster.
 
@@ -338,3 +344,10 @@ return {'ok', tonumber(redis.call('HGET', P .. 'owners', ARGV[2]) or '0')}
 """Arguments: identity, member. Refuses its writes until it enters all that it has. Answers how many confirmed entries
 it has.
 """
+NAMES: Final = Script(
+    BEGIN
+    + """
+return {'ok', redis.call('ZRANGEBYLEX', P .. 'names', ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[4])}
+"""
+)
+"""Arguments: identity, the first and the last name as ZRANGEBYLEX has them, how many names or -1 for all."""

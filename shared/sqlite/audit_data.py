@@ -9,8 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from shared.model.buckets import LENGTHS, Followed, TimeBucket
-from shared.model.envelope import Backlog
-from shared.model.words import Receipt
+from shared.model.words import Backlog, Receipt
 from shared.ports.store import Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database

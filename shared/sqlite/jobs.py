@@ -9,7 +9,6 @@ from typing import Any, Final
 import orjson
 
 from shared.model.buckets import StoreMillis, WallMillis
-from shared.model.envelope import span_of, text_of
 from shared.model.errors import NewerError, RefusedError, UnreadableError
 from shared.model.jobs import (
     EXPORT,
@@ -30,6 +29,8 @@ from shared.model.jobs import (
     recalled,
     share_of,
     sharers_of,
+    span_of,
+    span_text,
     written,
 )
 from shared.ports.store import Lease
@@ -147,7 +148,7 @@ class SqliteJobs:
                 check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
                 self._room.begin(db, job.id)
-            db.execute(_CREATE, (*job[:6], text_of(job.span)))
+            db.execute(_CREATE, (*job[:6], span_text(job.span)))
             return JobState(job, open=1), True
 
         return await self._database.write(work)

@@ -252,8 +252,11 @@ def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
 def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
-        from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
-        from shared.redis.server import RedisSetup, Server  # noqa: PLC0415
+        from shared.redis.server import (  # noqa: PLC0415
+            Links,
+            RedisSetup,
+            Server,
+        )
     server = Server(settings.overlay, Links(settings.overlay))
     return _until_closed(RedisSetup(server), server.close)
 

@@ -17,8 +17,8 @@ from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import Membership, in_memory, new_member
 from shared.memory.overlay import MemberOverlay, ProcessOverlay
 from shared.memory.tasks import MemoryTasks
-from shared.model.envelope import Backlog
 from shared.model.errors import SettingsError
+from shared.model.words import Backlog
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Balance, Jobs, Store, Tasks
@@ -149,9 +149,12 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
-        from shared.pubsub.subscription import PubsubSubscription, PubsubTasks  # noqa: PLC0415
+        from shared.pubsub.subscription import (  # noqa: PLC0415
+            PubsubDeadLetters,
+            PubsubSubscription,
+            PubsubTasks,
+        )
     stored = store_of(settings, SystemClock())
     clock = stored.clock
     looks = FleetView(stored.book, clock, settings.look)

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from shared.model.buckets import StoreMillis
-from shared.model.envelope import Span
 from shared.model.errors import ShareError
 from shared.model.jobs import (
     ADD,
@@ -19,6 +18,7 @@ from shared.model.jobs import (
     Job,
     JobState,
     Progress,
+    Span,
     Task,
     divided,
 )

@@ -20,9 +20,8 @@ from shared.datastore.keys import name_of
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
-from shared.model.envelope import Span
 from shared.model.errors import ShareError
-from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Task
+from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Span, Task
 from shared.model.receipts import DAY
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.pubsub.client import TIMEOUT

@@ -8,10 +8,10 @@ import pytest
 from shared.model.buckets import BrokerMillis
 from shared.model.errors import OverloadedError
 from shared.model.words import Delivery, Message
-from shared.pubsub import letters as pubsub_letters
+from shared.pubsub import subscription as pubsub_letters
 from shared.pubsub.client import TIMEOUT
-from shared.pubsub.letters import PubsubDeadLetters
 from shared.pubsub.publisher import MOST_BYTES, REASON, PubsubPublisher, dead_letter, to_wire
+from shared.pubsub.subscription import PubsubDeadLetters
 from shared.runtime.clock import SystemClock
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
 from tests.contracts.leases import LeaseContract

@@ -11,8 +11,8 @@ from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.redis import scripts
-from shared.redis.links import MOST, TIMEOUT, Script
-from shared.redis.server import Identity, findings_of
+from shared.redis.scripts import Script
+from shared.redis.server import MOST, TIMEOUT, Identity, findings_of
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,

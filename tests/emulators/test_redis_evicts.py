@@ -5,8 +5,7 @@ import time
 import pytest
 
 from shared.config.findings import FAIL, WARN
-from shared.redis.links import Script
-from shared.redis.scripts import WHO
+from shared.redis.scripts import WHO, Script
 from shared.redis.server import PROBE, findings_of, flaw_of_policy
 from tests.emulators.redis_fixtures import (
     Fleet,

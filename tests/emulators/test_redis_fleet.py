@@ -18,11 +18,11 @@ from shared.model.errors import InexactError, OverloadedError, SettingsError, Tr
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
 from shared.model.words import Commit, Receipt, ShardAdd
-from shared.redis import views
-from shared.redis.links import AwayError, Script
+from shared.redis import overlay as module
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
-from shared.redis.scripts import FENCE, WRITE
+from shared.redis.scripts import FENCE, WRITE, Script
+from shared.redis.server import AwayError
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
 from shared.wiring.doctor import FleetSetup
@@ -105,10 +105,12 @@ async def test_jobs_get_no_names_that_were_asked_for_while_the_fleet_changed(
     """Views are exact before and after, and yet the answer may be of a moment when one accepted unseen."""
     one, two = await fleet.process(through(network)), await fleet.process()
 
+    before = module.names_in
+
     async def meanwhile(*what: Any) -> Any:
         network.close()
         await accept(one, "apart", "apart")
-        found = await views.names_in(*what)
+        found = await before(*what)
         network.open()
         await until_exact(one, two)
         return found

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from shared.redis import scripts
-from shared.redis.links import Links, Script
+from shared.redis.scripts import Script
+from shared.redis.server import Links
 from tests.emulators.redis_fixtures import RedisServer
 from tests.interleavings.simulation.servers import RedisServer as StandIn
 

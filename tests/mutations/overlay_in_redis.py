@@ -106,7 +106,7 @@ def _(entered_rows: Any) -> Any:
     return mutant
 
 
-mutation("an entry whose receipt may be gone is as good as any", "shared.redis.views.Views.answer", AGES)(
+mutation("an entry whose receipt may be gone is as good as any", "shared.redis.overlay.Views.answer", AGES)(
     lambda answer: lambda self, question, hashes, of, unsure=(): answer(self, question, hashes, of)
 )
 

@@ -1,4 +1,4 @@
-"""The connections of one process to a Redis of the simulation, in place of `shared.redis.links.Links`."""
+"""The connections of one process to a Redis of the simulation, in place of `shared.redis.server.Links`."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared.model.errors import TransientError
-from shared.redis.links import AwayError, FullError, Script
+from shared.redis.scripts import Script
+from shared.redis.server import AwayError, FullError
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.servers import OutOfMemoryError, RedisServer, Site
 

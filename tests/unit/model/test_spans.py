@@ -3,19 +3,18 @@
 import pytest
 
 from shared.model.buckets import datetime_of, millis_of, written_millis, written_second
-from shared.model.envelope import Span, said, span_of, text_of
-from shared.model.jobs import EXPORT, Job
+from shared.model.jobs import EXPORT, Job, Span, span_fields, span_of, span_text
 
 
 @pytest.mark.parametrize("span", [None, Span("hour"), Span("day", -5), Span("minute", 0, 2**48)])
 def test_a_store_reads_what_it_wrote(span: Span | None) -> None:
-    assert span_of(text_of(span)) == span
+    assert span_of(span_text(span)) == span
 
 
 def test_a_span_is_shown_in_utc() -> None:
-    assert said(None) == {}
-    assert said(Span("hour")) == {"by": "hour", "from": None, "to": None}
-    assert said(Span("day", 1_500, -1)) == {
+    assert span_fields(None) == {}
+    assert span_fields(Span("hour")) == {"by": "hour", "from": None, "to": None}
+    assert span_fields(Span("day", 1_500, -1)) == {
         "by": "day",
         "from": "1970-01-01T00:00:01.500Z",
         "to": "1969-12-31T23:59:59.999Z",

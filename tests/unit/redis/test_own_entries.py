@@ -13,10 +13,10 @@ from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.model.receipts import key_of_envelope
 from shared.model.words import View
-from shared.redis.links import Links
 from shared.redis.member import ELSEWHERE, FIRST, Naming
+from shared.redis.overlay import MOST_KNOWN, Context, Views
 from shared.redis.own_entries import FIRST_LOOK, MOST_IN_ONE_STEP, Copy, PublishTry, in_steps
-from shared.redis.views import MOST_KNOWN, Context, Views
+from shared.redis.server import Links
 
 NOW = StoreMillis(1_800_000_000_000)
 
