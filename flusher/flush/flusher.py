@@ -229,6 +229,8 @@ class Flusher:
         self._witness = witness
         self._waiters = waiters
         self._window = Window()
+        self._filled = asyncio.Event()
+        """Something came into the window since it was looked at last."""
         self._begun = 0.0
         self._flushing: Window | None = None
         self._flush_begun = self._flushed_for = 0.0
@@ -246,6 +248,7 @@ class Flusher:
             self._witness.saw(oldest)
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
+            self._filled.set()
         # All are held before anything is awaited: what is not held would not be extended or given back.
         unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
         metrics.PULLED.inc(len(deliveries))
@@ -409,5 +412,8 @@ class Flusher:
         while True:
             if self.due():
                 await self.flush_once()
-            else:
+            elif self._window:
                 await asyncio.sleep(LOOK)
+            else:
+                self._filled.clear()
+                await self._filled.wait()

@@ -23,7 +23,11 @@ from shared.sqlite.database import Database, FileTime, Reserve, connect_to, tran
 from shared.wire.codec import decode, increments_of
 
 POLL: Final = 0.01
-"""Seconds between two looks for messages of other processes. A look takes a few microseconds."""
+"""Seconds between two looks for messages. A look takes a few microseconds."""
+ALERT: Final = 1.0
+"""Seconds after something was found in which looks go on at their full rate."""
+QUIET: Final = 0.1
+"""Seconds between two looks after that, unless this process writes to the file. They are for what others write."""
 SMALL: Final = 500
 """Bytes of a small envelope."""
 COMFORT: Final = 0.9
@@ -198,6 +202,7 @@ class Leases:
         self._database = database
         self._clock = clock
         self._table = table
+        self._found = float("-inf")
         self.lapsed = (
             f"(SELECT * FROM {table} WHERE until <= :now UNION ALL SELECT * FROM {table} WHERE until > :longest)"  # noqa: S608 (a constant)
         )
@@ -211,16 +216,23 @@ class Leases:
         return {"now": now, "longest": now + LONGEST_LEASE}
 
     async def come(self, any_there: str, wait: float, pause: float) -> bool:
-        """Look for up to `wait` seconds whether this query finds something."""
+        """Look for up to `wait` seconds whether this query finds something: every `pause`, but when nothing was found
+        for a while, after this process has written, and every `QUIET` for what other processes write.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while True:
+            seen = self._database.commits
             with self._database.reading() as db:
                 if db.execute(any_there, self.times()).fetchone()[0]:
+                    self._found = loop.time()
                     return True
             if loop.time() >= until:
                 return False
-            await asyncio.sleep(pause)
+            if loop.time() - self._found < ALERT:
+                await asyncio.sleep(pause)
+            else:
+                await self._database.after_commit(seen, min(QUIET, until - loop.time()))
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
         await self.set_until(tokens, self.times()["now"] + int(seconds * 1000))

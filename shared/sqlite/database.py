@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -67,6 +67,9 @@ class Database:
         """
         self._file = DataFile(path, elsewhere)
         self.path = self._file.path
+        self.commits = 0
+        """Groups that this process has written."""
+        self._committed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
@@ -107,6 +110,13 @@ class Database:
         self._orders.put(_Order(work, done))
         return await done
 
+    async def after_commit(self, seen: int, wait: float) -> None:
+        """Wait until this process has written more groups than `seen`, but at most for so many seconds."""
+        if self.commits == seen:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._committed.wait()
+
     async def close(self) -> None:
         """Do all work that was ordered, then close."""
         self._orders.put(None)
@@ -132,11 +142,23 @@ class Database:
                     break
                 order = orders.get()
             if group:
-                self._loop.call_soon_threadsafe(_tell, group, self._commit(group))
+                self._loop.call_soon_threadsafe(self._tell, group, self._commit(group))
                 self._log.shorten(self._db)
                 self._file.note(self._db, self._log)
         self._file.note(self._db, self._log, now=True)
         self._db.close()
+
+    def _tell(self, group: list[_Order], results: list[Any]) -> None:
+        for order, result in zip(group, results, strict=True):
+            if order.done.done():
+                continue  # the caller was cancelled
+            if isinstance(result, BaseException):
+                order.done.set_exception(result)
+            else:
+                order.done.set_result(result)
+        self.commits += 1
+        self._committed.set()
+        self._committed.clear()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
         """A result or an exception for each order. If the work of one fails, all run again, one by one.
@@ -200,16 +222,6 @@ def _blaming_nobody() -> Iterator[None]:
         yield
     except Exception as error:
         raise _GroupError from error
-
-
-def _tell(group: list[_Order], results: list[Any]) -> None:
-    for order, result in zip(group, results, strict=True):
-        if order.done.done():
-            continue  # the caller was cancelled
-        if isinstance(result, BaseException):
-            order.done.set_exception(result)
-        else:
-            order.done.set_result(result)
 
 
 def translate(error: BaseException, path: Path) -> BaseException:

@@ -1,0 +1,28 @@
+"""A quiet process looks at its file seldom, and at once after it has written."""
+
+import asyncio
+
+import pytest
+
+from shared.model.words import Message
+from shared.sqlite import broker
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.database import Database
+from tests.world.manual_clock import ManualClock
+
+
+async def test_who_waits_for_messages_looks_when_this_process_has_written(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "QUIET", 3_600.0)
+    looks: list[str] = []
+    with database.reading() as db:
+        db.set_trace_callback(looks.append)
+    clock = ManualClock()
+    pulling = asyncio.create_task(SqliteSubscription(database, clock, 60).pull(10, 1_000, 3_600.0))
+    async with asyncio.timeout(20):
+        while not looks:
+            await asyncio.sleep(0)
+        await SqlitePublisher(database, clock, 1_000_000).publish([Message(b"{}", {})])
+        assert len(await pulling) == 1
+    assert len(looks) == 2
