@@ -20,6 +20,10 @@ MOST_BASES: Final = 20_000
 LONGEST_AGE: Final = 60.0
 MOST_TRIES: Final = 100
 """Tries for one snapshot. A floor may rise meanwhile, but hardly twice; a restored backup of a store stays below it."""
+LONGER: Final = 0.0002
+"""Seconds by which the pause after each such try is longer than the one before: 1 s in all. Others may run even in the
+first pause. The Firestore emulator shows what it has committed up to 0.3 s later.
+"""
 MOST_LOOKUPS: Final = 32
 """Concurrent lookups; others wait. Each uses a connection to a file or a call to a server."""
 MOST_NAMES: Final = 100_000
@@ -227,13 +231,13 @@ class Reader:
         self, names: Sequence[str], also: Collection[str] = ()
     ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str], Mapping[str, str]]:
         """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant."""
-        for _ in range(MOST_TRIES):
+        for tried in range(MOST_TRIES):
             born = self._clock.monotonic()
             async with self._store.snapshot() as snapshot:
                 views = await self._overlay.view(names)
                 self._viewed = viewed = self._viewed + 1
                 if any(snapshot.time < view.floor for view in views.values()):
-                    await asyncio.sleep(0)  # others may run before the next try
+                    await asyncio.sleep(tried * LONGER)
                     continue
                 large = {name for name, view in views.items() if is_large(view)}
                 if large:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from shared.counters.pending import Base, doubtful, exists, keys_of, pending
-from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
+from shared.counters.reader import LONGER, LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
 from shared.model.buckets import (
     AHEAD,
     LENGTHS,
@@ -135,7 +135,7 @@ class SeriesReader:
 
     async def _read_and_close(self, asked: SeriesRange, *, only_whole: bool) -> Series:
         """Read it; and if only that is missing for an exact answer, close the periods that are over, and read again."""
-        for _ in range(MOST_TRIES):
+        for tried in range(MOST_TRIES):
             async with self._store.snapshot() as snapshot:
                 view = (await self._overlay.view((asked.counter,)))[asked.counter]
                 if snapshot.time < view.floor:
@@ -143,7 +143,7 @@ class SeriesReader:
                 else:
                     found, to_close = await self._of(snapshot, view, asked, only_whole=only_whole)
             if found is None:
-                await asyncio.sleep(0)  # others may run before the next try
+                await asyncio.sleep(tried * LONGER)
             elif to_close is None:
                 return found
             else:

@@ -55,6 +55,19 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     assert [reading.value for reading in await late] == [5]
 
 
+async def test_a_floor_that_the_store_shows_only_a_little_later_is_waited_for() -> None:
+    """The Firestore emulator stamps commits up to 0.26 s ahead of the clock at which it can be read."""
+    clock = ManualClock()
+    broker, store = MemoryBroker(clock), MemoryStore(clock)
+    overlay = MemoryOverlay(broker)
+    reader, series = Reader(store, overlay, clock, 1.0), SeriesReader(store, overlay, clock, ALL_KEPT)
+    await broker.publish([encode(Envelope("e", {"a": 5}))])
+    (held,) = await broker.pull(1, 1_000, 0)
+    await broker.ack([held.token], Instant(1))
+    asyncio.get_running_loop().call_later(0.3, store.tick)
+    await asyncio.gather(reader.read(["a"]), series.read(everything("a")))
+
+
 async def test_a_counter_was_read_lately_for_a_minute_after_it_was_looked_up() -> None:
     clock = ManualClock()
     reader = Reader(MemoryStore(clock), MemoryOverlay(MemoryBroker(clock)), clock, 1.0)
