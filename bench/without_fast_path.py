@@ -11,8 +11,8 @@ from unittest.mock import patch
 from aiohttp import web
 
 from countersink_server.cli.main import main
-from ingest.http.responses import JSON
 from ingest.service import Ingest
+from shared.http.answers import JSON
 
 
 def _plain(body: bytes, status: int = 200) -> web.Response:

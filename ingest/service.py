@@ -5,7 +5,7 @@ import logging
 import socket
 from functools import partial
 
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Pace
 from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import INTERVAL, OverlayCleanup, Publishing
 from ingest.accept.spool import Spool
@@ -27,8 +27,7 @@ from ingest.api.totals import Totals
 from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import FastPath
-from ingest.http.middleware import LOG, UNDER_WAY, Refusals, entering
-from ingest.http.router import Routes
+from ingest.http.router import LOG, UNDER_WAY, Refusals, Routes
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
@@ -38,7 +37,6 @@ from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
-from shared.http.front import Handler
 from shared.http.server import HttpServer
 from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.ports.broker import LetterDesk, Publisher
@@ -73,7 +71,6 @@ class Ingest:
         traces: Traces | None = None,
     ) -> None:
         """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
-        self._traces = traces
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -113,7 +110,7 @@ class Ingest:
         turns = FairLock(READS)
         reads = ReadRoutes(self.reader, store, overlay, turns)
         fast_path = FastPath(
-            self.door, self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None
+            self.door, self.publishing, reads, settings.max_body_bytes, limited, log=LOG, traced=traces is not None
         )
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
@@ -134,7 +131,7 @@ class Ingest:
             FleetRoute(looks),
             ServiceRoutes(self._ready, version, partial(openapi.document, version)),
         )
-        self.routes = Routes(bodies, self.chapters)
+        self.routes = Routes(bodies, self.chapters, traces)
 
     async def _ready(self) -> None:
         self._overlay.check()
@@ -151,26 +148,25 @@ class Ingest:
         others = MOST_STREAMS if statsd is not None else 0
         if admin is not None:
             others += ADMINS + SPARE
-            self._admin_server = await self._serve(admin, self._admin_door, self.routes, ADMINS, others)
+            self._admin_server = await self._serve(admin, self._admin_door, ADMINS, others)
         if statsd is not None:
             await self.statsd.start(statsd)
-        routes = self.routes if admin is None else self.routes.public
-        most = self._settings.max_connections
-        self.server = await self._serve(sock, self.door, routes, most, others, fast_path=self._fast_path)
+        most, public, fast_path = self._settings.max_connections, admin is not None, self._fast_path
+        self.server = await self._serve(sock, self.door, most, others, public=public, fast_path=fast_path)
 
     async def _serve(
         self,
         sock: socket.socket,
         door: Door,
-        routes: Handler,
         most: int,
         others: int,
         *,
+        public: bool = False,
         fast_path: FastPath | None = None,
     ) -> HttpServer:
         door.is_local = is_local(sock)
         server = HttpServer(
-            entering(door, routes, self._traces),
+            self.routes.behind(door, public=public),
             room_for(min(most, self._settings.max_connections), others),
             self._settings.head_timeout,
             plain=fast_path,

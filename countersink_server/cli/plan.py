@@ -149,7 +149,7 @@ def document(read: "TrafficPlan", unread: "TrafficPlan", settings: Settings, pri
 
 
 def _ours(plan: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
-    from ingest.accept.coalescer import STRETCH  # noqa: PLC0415 (as above)
+    from ingest.accept.drafts import STRETCH  # noqa: PLC0415 (as above)
 
     applied = plan.interval + STRETCH * plan.linger
     return _way(plan.operations, plan.traffic.rate, prices) | {

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.window import MOST_IN_COMMIT
 from flusher.shards import ENOUGH, FRESH, MOST_REMEMBERED, WRITES_FOR_A_READ
-from ingest.accept.coalescer import GAP, MAX_ENTRIES, STREAM, STRETCH
+from ingest.accept.drafts import GAP, MAX_ENTRIES, STREAM, STRETCH
 from ingest.accept.publishing import INTERVAL, MOST, SIDE_BY_SIDE
 
 # The figures of a plan that were measured, and those that are assumed. The others are constants of the code.
@@ -79,7 +79,7 @@ def of_original(rate: float) -> Operations:
     return Operations(rate * ORIGINAL_WRITES, rate * ORIGINAL_READS, 0.0)
 
 
-# Estimates how many envelopes an ingest sends. Pure arithmetic on the rules of `ingest.accept.coalescer`.
+# Estimates how many envelopes an ingest sends. Pure arithmetic on the rules of `ingest.accept.drafts`.
 
 
 _NEVER: Final = 1e-12

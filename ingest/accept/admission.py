@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ingest.accept.batch import Batch, Draft
+from ingest.accept.drafts import Batch, Draft
 from ingest.parsing.parse import BodyError
 from shared.http.shares import Shares, excess_of
 from shared.model.buckets import Monotonic

@@ -18,8 +18,7 @@ from ingest.accept.admission import (
     weight_of_batch,
     weight_of_id,
 )
-from ingest.accept.batch import Batch, Draft, begun, gathered
-from ingest.accept.coalescer import Coalescer, Pace
+from ingest.accept.drafts import Batch, Coalescer, Draft, Pace, begun, gathered
 from shared.http.tenants import LOCAL
 from shared.model.errors import (
     CountersinkError,

@@ -10,12 +10,11 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from ingest.access import rules
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
 from ingest.access.keys import LOOK, PUBLISHABLE_KEY, Key, KeyRing
 from ingest.access.origins import COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.scopes import TO_COUNT
-from ingest.api.routes import SCRIPT
+from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, counts, find
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from shared.config.lists import Network
@@ -32,6 +31,7 @@ MOST_SAID: Final = 1_024
 """Characters: a caller is not remembered if the headers that identify it are longer."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
+NOT_HTTP: Final = find(UNKNOWN, "/")
 _WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
 """Methods of requests that may need no key."""
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
@@ -67,22 +67,22 @@ class Door:
         Host is good, since no site can point an address to this machine.
         """
 
-    def enter(self, method: str, path: str, query: str, said: Credentials, peer: str) -> Caller:
+    def enter(self, target: Target, said: Credentials, peer: str) -> Caller:
         """Return who the caller is, or raise the `Problem` or `CountersinkError` that the request is answered with.
 
-        It is called exactly once for each request, before the path is routed, the query is parsed or the body is read.
-        After an error nothing else is done with the request. `path` and `query` are as they were sent, with their
-        percent-encoding; `peer` is the address of the other end of the connection, or empty. A request that is not
-        HTTP is shown as method UNKNOWN of `/` without headers.
+        It is called exactly once for each request, before the query is parsed or the body is read. After an error
+        nothing else is done with the request. `peer` is the address of the other end of the connection, or empty. What
+        is not HTTP is shown as `NOT_HTTP` without headers.
 
         It must not block: each request of the fast path pays for it.
         """
         if self._ring is None:
             caller = self._callers.get((peer, said)) or self._remember(peer, said)
             if said.is_foreign:
-                self._check_page(method, path, said)
+                self._check_page(target, said)
             return caller
-        if path in rules.WITHOUT_KEY or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
+        method, path, query = target[:3]
+        if path in WITHOUT_KEY or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
             return self._nobody(peer, said)
         if query and "key=" in query and (text := _key_in(query)) is not None:
             caller = self._of_query(text, said, peer)
@@ -93,15 +93,15 @@ class Door:
             _refuse("send a key: Authorization: Bearer csk_…")
         if key.expires is not None and key.ends <= self._clock.now():
             _refuse(f"the key {key.id} has expired")
-        needs = rules.needs(method, path)
-        _check_key(key, needs, method, path, said)
-        if needs is TO_COUNT and (caller.bucket is not None or caller.public is not None):
+        need = target.need
+        _check_key(key, need, method, path, said)
+        if need is TO_COUNT and (caller.bucket is not None or caller.public is not None):
             caller.check_rate()
         return caller
 
     def shares_with(self, path: str, said: Credentials) -> str:
         """The origin of the page that may see the answer to this request, or empty."""
-        return said.origin if said.origin in self._pages() and rules.counts(path) else ""
+        return said.origin if said.origin in self._pages() and counts(path) else ""
 
     def forget(self) -> None:
         """Find all callers anew, because the keys have changed."""
@@ -120,12 +120,13 @@ class Door:
         """Whether a browser asks if a page may count. It sends no key with that."""
         return method == PREFLIGHT and said.asks_for == "POST" and bool(self.shares_with(path, said))
 
-    def _check_page(self, method: str, path: str, said: Credentials) -> None:
+    def _check_page(self, target: Target, said: Credentials) -> None:
         """Raise a 403 if there are no keys and a page of another site caused this request."""
+        method, path = target[:2]
         if method in _READS and (
             (path == SCRIPT and self._origins)  # a browser does not say which page loads the script
             or self._pictures.show(path)
-            or (said.navigates and rules.needs(method, path) is not TO_COUNT)
+            or (said.navigates and target.need is not TO_COUNT)
         ):
             return
         if self.shares_with(path, said) and (method == "POST" or self._is_preflight(method, path, said)):
@@ -201,14 +202,14 @@ class Door:
         return client_of(peer, said.forwarded, self._trusted)
 
 
-def _check_key(key: Key, needs: frozenset[str], method: str, path: str, said: Credentials) -> None:
+def _check_key(key: Key, need: frozenset[str], method: str, path: str, said: Credentials) -> None:
     """Raise a 403 if the key may not do this."""
     # A browser does not say which page shows a pixel, the one thing that counts and is read.
     unknown_page = method in _READS and not said.origin
-    if key.publishable and (needs is not TO_COUNT or not (unknown_page or said.origin in key.origins)):
+    if key.publishable and (need is not TO_COUNT or not (unknown_page or said.origin in key.origins)):
         raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
-    if needs.isdisjoint(key.may):
-        raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
+    if need.isdisjoint(key.may):
+        raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(need))}")
     if key.prefixes and path.startswith(COUNTERS):
         name = path[len(COUNTERS) :].partition("/")[0]
         check_name(key, unquote(name) if "%" in name else name)
@@ -272,7 +273,7 @@ class Doors:
         def refuse(request: web.BaseRequest) -> web.Response | None:
             peer = "" if request.transport is None else peer_of(request.transport)
             try:
-                door.enter(request.method, *target_of(request), credentials_in(request.headers), peer)
+                door.enter(find(request.method, *target_of(request)), credentials_in(request.headers), peer)
             except Exception as error:
                 return problem_of(error).response()
             return None

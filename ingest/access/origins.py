@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
-from ingest.http.responses import SECURE, Answer
+from shared.http.answers import SECURE
 
 _OWN: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of requests that no other site has caused."""
@@ -120,8 +120,6 @@ def shared(handler: Handler, origin: str) -> Handler:
             return web.Response(status=204, headers=_MAY | _headers(origin))
         response = await handler(request)
         response.headers.update(_headers(origin))
-        if isinstance(response, Answer):
-            response.is_plain = False
         return response
 
     return answer

@@ -10,7 +10,6 @@ from ingest.accept.new_names import NewNames
 from ingest.access.callers import Caller, note
 from ingest.access.shares import FairLock
 from ingest.api import fields
-from ingest.api.call import Call
 from ingest.api.fields import (
     Age,
     Body,
@@ -26,7 +25,7 @@ from ingest.api.fields import (
     ShardNumber,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import limit_of, page_token
+from ingest.http.requests import Call, limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ingest.access.callers import Caller, note
-from ingest.api.call import Call
 from ingest.api.fields import Body, Count, Flag, Flaw, Form, Id, Json, PageToken, Read
 from ingest.http.problems import Problem
-from ingest.http.requests import limit_of, page_token
+from ingest.http.requests import Call, limit_of, page_token
 from shared.model.dead_letters import place_of
 from shared.model.words import flaw_of_id
 from shared.ports.broker import LetterDesk

@@ -4,15 +4,14 @@ from functools import partial
 from typing import Final
 
 from ingest.accept.admission import weight_of
-from ingest.accept.batch import Uses
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES, Uses
 from ingest.accept.new_names import PAGE, NewNames, Trial, refusal
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller
-from ingest.api.call import Call, Reply
 from ingest.api.fields import Schema, ref
 from ingest.api.increments import Answering, IncrementRoutes
 from ingest.http.bodies import Bodies
+from ingest.http.requests import Call, Reply
 from ingest.parsing.events import BATCH, MOST_EVENTS, ONE, Event, Events, none_valid, reader_of
 from ingest.parsing.parse import BodyError
 from shared.model.words import MAX_ID_BYTES

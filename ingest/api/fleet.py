@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ingest.api.call import Call
 from ingest.api.fields import Instant, Json
 from ingest.http.problems import Problem
+from ingest.http.requests import Call
 from shared.fleet.fleet_view import FleetView
 from shared.model import fleet
 from shared.model.buckets import StoreMillis, written_at

@@ -9,19 +9,17 @@ import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ingest.accept.admission import weight_of
-from ingest.accept.batch import Batch, Draft, Uses, link_request
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES, Batch, Draft, Uses, accepted_one, link_request
 from ingest.accept.new_names import NewNames, Trial, refusal
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller
 from ingest.api import fields
-from ingest.api.call import Call, Reply
 from ingest.api.fields import Json, Read, Schema, an_object, is_a, ref
 from ingest.api.receipts import AppliedWaits
 from ingest.api.totals import Totals
 from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
-from ingest.http.requests import Query
+from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
 from shared.model.receipts import Note
@@ -39,7 +37,6 @@ DEFAULT_WAIT: Final = 10.0
 MOST_VALUES: Final = 100
 """Counters of a batch whose totals are in its answer."""
 _TOGETHER: Final = "Under an Idempotency-Key, all without an id count or none: leave it out"
-_DUPLICATE: Final = b',"duplicate":true'
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -235,7 +232,7 @@ class IncrementRoutes:
             total = b""
             if (asks.value or notes is not None) and caller.may_read:
                 total = await self._totals.of_one(name, with_exact=asks.value is not None)
-            answer = answer_of(draft, caller, is_second=uses.second(notes) > 0, more=total)
+            answer = accepted_one(caller.receipt(draft.id), is_second=uses.second(notes) > 0, more=total)
             return _accepted(answer) if notes is None else Reply(answer)
 
     async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
@@ -244,7 +241,10 @@ class IncrementRoutes:
         with self.trial(caller) as trial:
             if self._new_names is not None and delta:
                 await self._new_names.check(name, trial)
-            draft = add(self._publishing, name, delta, client_id, caller)
+            if client_id is None:
+                draft = self._publishing.add(name, delta, caller.tenant)
+            else:
+                draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
             link_request(draft)
             return draft
 
@@ -402,21 +402,6 @@ def _checked(caller: Caller, asks: Answering, parse: Callable[[bytes], Found], b
 def _answer_of_batch(parsed: parse.Parsed, receipt: str) -> dict[str, object]:
     answer = {"accepted": parsed.batch.increments, "rejected": parsed.rejected, "receipt": receipt}
     return answer | ({"rejected_count": parsed.bad} if parsed.bad > len(parsed.rejected) else {})
-
-
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
-    """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
-    if client_id is None:
-        return publishing.add(name, delta, caller.tenant)
-    return publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
-
-
-def answer_of(draft: Draft, caller: Caller, *, is_second: bool, more: bytes = b"") -> bytes:
-    """The body of the answer to one increment that is durable. `is_second`: whether its id is known to have been used
-    before. `more`: further fields.
-    """
-    receipt = caller.receipt(draft.id).encode()
-    return b'{"accepted":1,"receipt":"%b"%b%b}' % (receipt, _DUPLICATE if is_second else b"", more)
 
 
 def _accepted(body: bytes) -> Reply:

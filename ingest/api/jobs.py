@@ -6,7 +6,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ingest.access.callers import Caller, note
 from ingest.api import fields
-from ingest.api.call import Call, Reply
 from ingest.api.fields import (
     Body,
     By,
@@ -23,12 +22,12 @@ from ingest.api.fields import (
     When,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import page_token, unescape
-from ingest.http.responses import JSON, SECURE
+from ingest.http.requests import Call, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
 from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
+from shared.http.answers import JSON, SECURE
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of
 from shared.model.errors import NotAloneError

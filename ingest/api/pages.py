@@ -15,10 +15,9 @@ from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest.access.shares import FairLock
-from ingest.api.call import Call, Reply
 from ingest.api.fields import AnyParameters, Read
-from ingest.http.requests import Query
-from ingest.http.responses import PUBLIC, SECURE
+from ingest.http.requests import Call, Query, Reply
+from shared.http.answers import PUBLIC, SECURE
 from shared.runtime import metrics
 
 PAGE: Final = "index.html"

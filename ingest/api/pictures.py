@@ -11,12 +11,12 @@ from msgspec import Meta, Struct
 
 from ingest.accept.publishing import Publishing
 from ingest.access.origins import Pictures
-from ingest.api.call import Call, Reply
 from ingest.api.fields import Id, Name
 from ingest.api.increments import IncrementRoutes
 from ingest.http.problems import Problem
-from ingest.http.responses import PUBLIC, line
+from ingest.http.requests import Call, Reply
 from shared.counters.reader import Reader
+from shared.http.answers import PUBLIC, line
 from shared.model.words import flaw_of_id, flaw_of_name
 
 MAX_AGE: Final = 30

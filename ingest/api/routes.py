@@ -1,7 +1,7 @@
 """The table of routes. A row says all that a route is: who may use it, which handler answers, what it takes and gives.
 
-From this table follow the router (ingest/http/router.py), what keys may do (ingest/access/rules.py), and the OpenAPI
-document (openapi.py), which takes summaries and descriptions from the docstrings of handlers and structs.
+From this table follow the router (ingest/http/router.py), what keys may do (`Target.need`), and the OpenAPI document
+(openapi.py), which takes summaries and descriptions from the docstrings of handlers and structs.
 """
 
 from collections.abc import Callable, Mapping
@@ -211,16 +211,55 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
 """By chapter of the document and by listener."""
 ROUTES: Final = tuple(replace(row, tag=tag, where=where) for (tag, where), rows in TABLE.items() for row in rows)
 
-_HEADS: Final = {row.path[: row.path.index("{")]: row.path for row in ROUTES if row.path.endswith("}")}
+WITHOUT_KEY: Final = frozenset(route.path for route in ROUTES if route.need == OPEN)
+"""These paths need no key."""
+OTHER: Final = "other"
+"""What metrics call a request that has no route."""
+_BY_PATH: Final[dict[str, dict[str, Route]]] = {}
+for _route in ROUTES:
+    _BY_PATH.setdefault(_route.path, {})[_route.method] = _route
+_HEADS: Final = {path[: path.index("{")]: path for path in _BY_PATH if path.endswith("}")}
 """What stands before the parameter in paths that have one, and the path that ends with the parameter."""
-_WHOLE: Final = {head for head, path in _HEADS.items() if not any(row.path.startswith(f"{path}/") for row in ROUTES)}
+_WHOLE: Final = {head for head, path in _HEADS.items() if not any(other.startswith(f"{path}/") for other in _BY_PATH)}
 """Heads behind which the parameter takes the rest of the path."""
 
 
-def split(path: str) -> tuple[str, str | None]:
-    """The path as the table has it, and the value of its parameter, if it has one. `path` is as it was sent."""
-    for head, template in _HEADS.items():
+class Target(NamedTuple):
+    """What a request asks for. All who have to know its route get it from here, so it is looked up once."""
+
+    method: str
+    path: str
+    """As it was sent, with its percent-encoding. So are `query` and `parameter`."""
+    query: str
+    parameter: str | None
+    """Its value, if the path has one."""
+    methods: Mapping[str, Route]
+    """All routes with this path."""
+    route: Route | None
+
+    @property
+    def need(self) -> frozenset[str]:
+        """The scopes that allow the request: its key needs one of them. What has no route needs any key."""
+        return ANY if self.route is None else self.route.need or ANY
+
+    @property
+    def label(self) -> str:
+        """What metrics call it. There are few routes, whatever clients send."""
+        return OTHER if self.route is None else self.route.label
+
+
+def find(method: str, path: str, query: str = "") -> Target:
+    """What is asked for by this request."""
+    template, parameter = path, None
+    for head, whole in _HEADS.items():
         if path.startswith(head):
             end = -1 if head in _WHOLE else path.find("/", len(head))
-            return (template, path[len(head) :]) if end < 0 else (template + path[end:], path[len(head) : end])
-    return path, None
+            template, parameter = (whole, path[len(head) :]) if end < 0 else (whole + path[end:], path[len(head) : end])
+            break
+    methods = _BY_PATH.get(template, {})
+    return Target(method, path, query, parameter, methods, methods.get("GET" if method == "HEAD" else method))
+
+
+def counts(path: str) -> bool:
+    """Whether a POST to this path counts."""
+    return find("POST", path).need is TO_COUNT

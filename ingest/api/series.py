@@ -5,10 +5,9 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from ingest.access.shares import FairLock
-from ingest.api.call import Call
 from ingest.api.fields import By, Instant, Json, Name, Read, When
 from ingest.http.problems import Problem
-from ingest.http.requests import Query
+from ingest.http.requests import Call, Query
 from shared.counters.series import MOST_POINTS, SeriesReader, written
 from shared.model.buckets import LENGTHS, WallMillis, millis_of
 

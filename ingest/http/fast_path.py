@@ -11,27 +11,33 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from ingest.accept.batch import Draft
+from ingest.accept.drafts import Draft, accepted_one
 from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller, Credentials, credentials_in
 from ingest.access.door import Door
 from ingest.api.counters import ReadRoutes
-from ingest.api.increments import ACCEPTED, add, answer_of
-from ingest.http.middleware import GET, LOG, POST, answered
+from ingest.api.routes import Target, find
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import name_of
-from ingest.http.responses import written
 from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
+from shared.http.answers import written
 from shared.http.front import Front
-from shared.model.words import flaw_of_id
+from shared.model.words import Increment, flaw_of_id
+from shared.runtime import metrics
 from shared.runtime.traces import REQUEST, RequestContext, sampled_in
 
+if TYPE_CHECKING:
+    from ingest.http.router import RequestLog
+
+POST: Final = "POST /v1/counters/{name}"
+GET: Final = "GET /v1/counters/{name}"
+ACCEPTED: Final = 202
 _TARGET: Final = re.compile(rb"/v1/counters/([A-Za-z0-9._~!$&'()*+,;=:@%-]+)")
 _VALUE: Final = re.compile(r"[ -~]*")
 
@@ -47,7 +53,7 @@ class Head(NamedTuple):
 class Request(NamedTuple):
     """A plain request. It is remembered as long as clients send it again."""
 
-    path: str
+    target: Target
     name: str
     head: Head
     increment: tuple[int, str | None] | None
@@ -69,15 +75,17 @@ class FastPath:
         max_body_bytes: int,
         new_names: NewNames | None = None,
         *,
+        log: "RequestLog",
         traced: bool = False,
     ) -> None:
-        """With `new_names`, requests with a name that it does not know are left to the routes, which can wait. If
-        `traced`, so are requests of a trace that is recorded.
+        """With `new_names`, requests with a name that it does not know are left to the routes, which can wait. So are
+        requests that `log` wants, and, if `traced`, those of a trace that is recorded.
         """
         self._door = door
         self._publishing = publishing
         self._reads = reads
         self._traced = traced
+        self._log = log
         self._new_names = new_names
         self._max_body_bytes = max_body_bytes
 
@@ -104,29 +112,32 @@ class FastPath:
         try:
             name = name_of(found[1].decode())
             if method == b"GET" and not body:
-                return Request(path, name, head, None)
+                return Request(find("GET", path), name, head, None)
             if method == b"POST":
                 delta, client_id = parse.single(body, None)
-                return Request(path, name, head, (delta, head.key if client_id is None else client_id))
+                return Request(find("POST", path), name, head, (delta, head.key if client_id is None else client_id))
         except (BodyError, Problem):
             pass
         return None
 
     def begin(self, request: Request, front: Front) -> bytes | bool:
-        path, name, head, increment = request
-        if LOG.left:
+        target, name, head, increment = request
+        if self._log.left:
             return False
         if increment is None:
-            return self._read(path, name, head, front)
+            return self._read(target, name, head, front)
         if self._new_names is not None and not self._new_names.knows(name):
             return False
         begun = perf_counter()
         try:
-            caller = self._door.enter("POST", path, "", head.said, front.peer)
+            caller = self._door.enter(target, head.said, front.peer)
             front.tenant = caller.tenant
             caller.spend(1)
             delta, client_id = increment
-            draft = add(self._publishing, name, delta, client_id, caller)
+            if client_id is None:
+                draft = self._publishing.add(name, delta, caller.tenant)
+            else:
+                draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
         except Exception as error:
             return _refused(POST, error, begun)
         place = -1 if client_id is None else len(draft.keyed) - 1
@@ -134,10 +145,10 @@ class FastPath:
         self._publishing.durable(draft).add_done_callback(partial(_counted, front, draft, place, caller))
         return True
 
-    def _read(self, path: str, name: str, head: Head, front: Front) -> bytes | bool:
+    def _read(self, target: Target, name: str, head: Head, front: Front) -> bytes | bool:
         begun = perf_counter()
         try:
-            front.tenant = self._door.enter("GET", path, "", head.said, front.peer).tenant
+            front.tenant = self._door.enter(target, head.said, front.peer).tenant
         except Exception as error:
             return _refused(GET, error, begun)
         token = REQUEST.set(RequestContext(head.headers))
@@ -145,6 +156,11 @@ class FastPath:
         REQUEST.reset(token)
         reading.add_done_callback(partial(_has_read, front, begun))
         return True
+
+
+def answered(route: str, status: int, *begun: float) -> None:
+    """Count requests that began then, by `perf_counter`, and are answered now."""
+    metrics.REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe_since(begun, perf_counter())
 
 
 def _refused(route: str, error: Exception, begun: float) -> bytes:
@@ -175,7 +191,7 @@ def _counted(front: Front, draft: Draft, place: int, caller: Caller, durable: as
     if problem is not None:
         front.answer(problem.written())
     else:
-        front.answer(written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses)))
+        front.answer(written(ACCEPTED, accepted_one(caller.receipt(draft.id), is_second=place in draft.second_uses)))
 
 
 def _problem_of(done: asyncio.Future[Any]) -> Problem | None:

@@ -1,24 +1,159 @@
-"""The router: from a request of aiohttp to the handler that the table of routes names, and from its reply to an answer.
-Errors become problem documents.
+"""The way of a request that aiohttp has read: the door, the handler that the table of routes names, and the answer.
+Metrics, the log of requests, spans and CORS are around them. Errors become problem documents.
+
+The fast path calls the same door. So does `Refusals`, for what is not HTTP.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 from msgspec import Struct
 
-from ingest.access import rules
-from ingest.access.callers import CALLER
-from ingest.access.origins import COUNTERS
-from ingest.api.call import Call, Reply, encode
+from ingest.access.callers import CALLER, NONE, Caller, credentials_in
+from ingest.access.door import NOT_HTTP, Door
+from ingest.access.origins import COUNTERS, shared
+from ingest.access.scopes import TO_COUNT
 from ingest.api.fields import Body, read_body, read_parameters
-from ingest.api.routes import ADMIN, ROUTES, split
+from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
+from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Query, name_of, target_of
-from ingest.http.responses import Answer, line
+from ingest.http.requests import Call, Query, Reply, encode, name_of, target_of
+from shared.http.answers import HEADS, JSON, line, written
+from shared.http.front import Front, Handler, front_of
+from shared.http.watchdog import Watchdog
+from shared.runtime import metrics
+from shared.runtime.traces import REQUEST, RequestContext, Traces, sampled_in
+
+# The log of requests: how many are logged, and what a line says.
+
+
+NAME: Final = "countersink.requests"
+"""The logger. Its lines are written whatever the log level."""
+LONGEST: Final = 1_000
+"""Characters of what a client sent."""
+_log = logging.getLogger(NAME)
+_log.setLevel(logging.INFO)
+
+
+class RequestLog:
+    """Logs some requests of each second."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        """How many more requests are logged in this second. They do not take the fast path."""
+        self._each = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, each: int) -> None:
+        """Log so many requests a second from now on, until `stop`."""
+        self._each = each
+        if each:
+            self._next_second()
+
+    def stop(self) -> None:
+        self.left = 0
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _next_second(self) -> None:
+        self.left = self._each
+        self._timer = asyncio.get_running_loop().call_later(1, self._next_second)
+
+    def takes(self) -> bool:
+        """Whether the request that has just come is logged."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
+LOG: Final = RequestLog()
+
+
+def note(
+    target: Target,
+    status: int,
+    seconds: float,
+    *,
+    caller: Caller | None,
+    version: str = "1.1",
+    agent: str = "",
+) -> None:
+    """Log a request that is answered now. Its query is left out: a key may stand there."""
+    path = target.path[:LONGEST]
+    http = {
+        "requestMethod": target.method,
+        "requestUrl": path,
+        "status": status,
+        "latency": f"{seconds:.6f}s",
+        "protocol": f"HTTP/{version}",
+        "userAgent": agent[:LONGEST],
+        "remoteIp": caller.client if caller is not None else "",
+    }
+    key = caller.key.id if caller is not None and caller.key is not None else "-"
+    _log.log(
+        logging.INFO if status < 500 else logging.WARNING,  # noqa: PLR2004 (where our faults begin)
+        "%s %s %d in %.1f ms, key %s",
+        *(target.method, path, status, seconds * 1_000, key),
+        extra={"http": http},
+    )
+
+
+# The requests that are under way, and how long each took.
+
+
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
+
+
+class _UnderWay:
+    """How many requests are under way in this process."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.handled = 0
+        """Requests that have a handler. Those of the fast path have none."""
+        self.watchdogs: WeakSet[Watchdog] = WeakSet()
+
+    def requests(self) -> int:
+        return self.handled + sum(watchdog.answering() for watchdog in self.watchdogs)
+
+
+UNDER_WAY: Final = _UnderWay()
+metrics.IN_FLIGHT.set_function(UNDER_WAY.requests)
+metrics.OPEN_STREAMS.set_function(lambda: UNDER_WAY.streams)
+
+
+class Refusals:
+    """Answers what is not HTTP. It passes the door, too."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def __call__(self, status: int, detail: str, front: Front) -> bytes:
+        begun, logged = perf_counter(), LOG.takes()
+        caller: Caller | None = None
+        problem = Problem(status, detail, close=True)
+        try:
+            caller = self._door.enter(NOT_HTTP, NONE, front.peer)
+        except Exception as error:
+            problem = problem_of(error)
+            problem.close = True
+        answered(OTHER, problem.status, begun)
+        if logged:
+            note(NOT_HTTP, problem.status, perf_counter() - begun, caller=caller)
+        return problem.written()
+
+
+# The way itself.
+
 
 _LIST: Final = "/openapi.json lists all paths"
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE")
@@ -33,53 +168,160 @@ class _Handled(NamedTuple):
 
 
 class Routes:
-    """The handler of all requests. It compares strings: the paths are few, and aiohttp's router, with its regular
-    expressions, takes longer than the answer.
+    """Makes the handlers of listeners. The paths are few, and aiohttp's router, with its regular expressions, takes
+    longer than the answer.
     """
 
-    def __init__(self, bodies: Bodies, chapters: Iterable[object]) -> None:
+    def __init__(self, bodies: Bodies, chapters: Iterable[object], traces: Traces | None = None) -> None:
         """`chapters`: the objects whose methods are the handlers in the table."""
         self._bodies = bodies
-        self._paths: dict[str, dict[str, _Handled]] = {}
+        self._traces = traces
         bound = {of: getattr(chapter, name) for chapter in chapters for name, of in vars(type(chapter)).items()}
-        for route in sorted(ROUTES, key=lambda route: _METHODS.index(route.method)):
-            handler = bound.get(route.handler, route.handler)
-            self._paths.setdefault(route.path, {})[route.method] = _Handled(handler, route.asks(), route.body())
+        self._handled = {
+            route: _Handled(bound.get(route.handler, route.handler), route.asks(), route.body()) for route in ROUTES
+        }
 
-    async def public(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The handler of a listener that does not serve administrators."""
-        route = rules.find(request.method, target_of(request)[0])
-        if route is not None and route.where == ADMIN:
-            return _elsewhere().response()
-        return await self(request)
+    def behind(self, door: Door, *, public: bool = False) -> Handler:
+        """The handler of a listener with this door. If `public`, it does not serve administrators."""
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            target, said = find(request.method, *target_of(request)), credentials_in(request.headers)
+            front = front_of(request)
+            handler: Handler = partial(self._in_span if self._traces else self._answer, target)
+            if public and target.route is not None and target.route.where == ADMIN:
+                handler = _elsewhere().answer
+            try:
+                caller = request[CALLER] = door.enter(target, said, "" if front is None else front.peer)
+                if front is not None:
+                    front.tenant = caller.tenant
+                    if front.is_crowded and not _has_place(target):
+                        raise _full()
+            except Exception as error:
+                handler = problem_of(error).answer
+            if page := door.shares_with(target.path, said):
+                handler = shared(handler, page)
+            if target.route is not None and target.route.streams:
+                return await _stream(request, handler, front)
+            return await _request(request, handler, target)
+
+        return answer
+
+    async def _in_span(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer it. A request whose `traceparent` is sampled has a span, unless it is a stream. The door is in front,
+        so nobody can cause spans who may not send the request.
+        """
+        context = REQUEST.get()
+        parent = sampled_in(request.headers.get("traceparent", ""))
+        if self._traces is None or context is None or parent is None:
+            return await self._answer(target, request)
+        span = self._traces.request(parent, target.method, target.label)
+        if span.trace.sampled:
+            context.span = span.trace
         try:
-            path, text = target_of(request)
-            query, caller = Query(text), request[CALLER]
+            response = await self._answer(target, request)
+        except BaseException as error:
+            span.end(error)
+            raise
+        span.end(status=response.status)
+        return response
+
+    async def _answer(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            query, caller = Query(target.query), request[CALLER]
             if caller.in_query:
                 query.all("key")
-            template, parameter = split(path)
-            is_counter = path.startswith(COUNTERS)
+            is_counter = target.path.startswith(COUNTERS)
             given: list[Any] = []
-            if parameter is not None:
-                given.append(name_of(parameter) if is_counter else parameter)
-            methods = self._paths.get(template)
-            if methods is None:
-                raise _elsewhere("write a '/' in a counter's name as %2F" if is_counter else _LIST)
-            found = methods.get("GET" if request.method == "HEAD" else request.method)
-            if found is None:
-                raise _not_allowed(", ".join(methods))
+            if target.parameter is not None:
+                given.append(name_of(target.parameter) if is_counter else target.parameter)
+            if target.route is None:
+                raise _not_there(target.methods, is_counter=is_counter)
+            handler, asks, body = self._handled[target.route]
             call = Call(request, caller, self._bodies)
-            if found.asks is None:
+            if asks is None:
                 query.done()
             else:
-                given.append(read_parameters(found.asks, query, request.headers))
-            if found.body is not None:
-                given.append(await call.read_one(partial(read_body, found.body)))
-            return _answer_of(await found.handler(call, *given))
+                given.append(read_parameters(asks, query, request.headers))
+            if body is not None:
+                given.append(await call.read_one(partial(read_body, body)))
+            return _answer_of(await handler(call, *given))
         except Exception as error:
             return problem_of(error).response()
+
+
+def _has_place(target: Target) -> bool:
+    """Whether places are kept for such a request: a probe, or one that counts and does not wait to be applied."""
+    return target.path in _PROBES or (target.need is TO_COUNT and "wait" not in target.query)
+
+
+def _full() -> Problem:
+    metrics.OVERLOADED.inc()
+    return Problem(503, "too many clients are connected: try again later", headers={"Retry-After": "1"}, close=True)
+
+
+async def _request(request: web.BaseRequest, handler: Handler, target: Target) -> web.StreamResponse:
+    begun, logged = perf_counter(), LOG.takes()
+    UNDER_WAY.handled += 1
+    token = REQUEST.set(RequestContext(request.headers))
+    try:
+        response = await handler(request)
+        answered(target.label, response.status, begun)
+        if logged:
+            note(
+                target,
+                response.status,
+                perf_counter() - begun,
+                caller=request.get(CALLER),
+                version=f"{request.version.major}.{request.version.minor}",
+                agent=request.headers.get("User-Agent", ""),
+            )
+        return response
+    finally:
+        UNDER_WAY.handled -= 1
+        REQUEST.reset(token)
+
+
+async def _stream(request: web.BaseRequest, handler: Handler, front: Front | None) -> web.StreamResponse:
+    UNDER_WAY.streams += 1
+    if front is not None:
+        front.is_stream = True
+    try:
+        return await handler(request)
+    finally:
+        UNDER_WAY.streams -= 1
+
+
+class Answer(web.Response):
+    """A JSON answer. For a plain request the head is a constant with the length and the date filled in, since aiohttp
+    takes as long to build headers as everything else takes. For other requests aiohttp writes it.
+    """
+
+    _written = False
+
+    def __init__(self, body: bytes, status: int = 200) -> None:
+        super().__init__(status=status, body=line(body), headers=JSON)
+        self._bytes = body
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        if self._written:  # aiohttp does again what the front has had done
+            return None
+        transport = request.transport
+        is_usual = len(self.headers) == len(JSON) and self.status in HEADS
+        plain = is_usual and request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
+        if not plain or transport is None or transport.is_closing():
+            return await super().prepare(request)
+        transport.write(written(self.status, self._bytes))
+        self._written = True
+        self._bytes, self.body = b"", None  # not kept for as long as the client does not read
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        if not self._written:
+            await super().write_eof(data)
+
+    @property
+    def keep_alive(self) -> bool | None:
+        return True if self._written else super().keep_alive
 
 
 def _answer_of(reply: Any) -> web.StreamResponse:
@@ -95,8 +337,11 @@ def _answer_of(reply: Any) -> web.StreamResponse:
     return Answer(reply if isinstance(reply, bytes) else encode(reply))
 
 
-def _not_allowed(methods: str) -> Problem:
-    return Problem(405, f"this path takes {methods}", headers={"Allow": methods.replace("GET", "GET, HEAD")})
+def _not_there(methods: Mapping[str, Route], *, is_counter: bool) -> Problem:
+    if not methods:
+        return _elsewhere("write a '/' in a counter's name as %2F" if is_counter else _LIST)
+    listed = ", ".join(sorted(methods, key=_METHODS.index))
+    return Problem(405, f"this path takes {listed}", headers={"Allow": listed.replace("GET", "GET, HEAD")})
 
 
 def _elsewhere(instead: str = _LIST) -> Problem:

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from ingest.accept.batch import Batch, gathered
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
 from ingest.parsing.parse import BodyError, Parsed, check_values
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ingest.accept.batch import Batch
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES, Batch
 from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import NONE, Caller
 from ingest.access.door import Door
+from ingest.api.routes import find
 from ingest.http.problems import Problem
 from ingest.statsd.streams import PIECE, Intake, Streams, Turns
 from ingest.statsd.tally import StatsdTally
@@ -248,7 +248,7 @@ class Statsd:
     def _enter(self) -> Caller:
         """Pass the door, as a request that counts."""
         said = NONE._replace(authorization=(f"Bearer {self._key}",)) if self._key else NONE
-        self._caller = self._door.enter("POST", "/v1/increments", "", said, "")
+        self._caller = self._door.enter(find("POST", "/v1/increments"), said, "")
         return self._caller
 
     def _may_use(self, name: str) -> bool:

@@ -6,7 +6,7 @@ from decimal import Decimal, DecimalException
 from itertools import islice
 from typing import Final
 
-from ingest.accept.batch import Batch
+from ingest.accept.drafts import Batch
 from shared.config.lists import NameTemplate
 from shared.model.words import MAX_DELTA, MAX_SUM
 

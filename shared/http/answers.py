@@ -1,4 +1,6 @@
-"""The bytes of answers that aiohttp does not write: headers of all answers, and RFC 9457 problem documents."""
+"""The bytes of answers that aiohttp does not write: headers of all answers, whole JSON answers, and RFC 9457 problem
+documents.
+"""
 
 import time
 from collections.abc import Mapping
@@ -14,6 +16,16 @@ SECURE: Final = {
     "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
 }
 """In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
+PUBLIC: Final = {
+    **SECURE,
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
+"""Headers of answers that pages of all sites may show and read."""
+JSON: Final = {"Content-Type": "application/json", **SECURE}
+_JSON: Final = "".join([f"{name}: {value}\r\n" for name, value in JSON.items()])
+HEADS: Final = {code: f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{_JSON}".encode() for code in (200, 202)}
+"""How the good answers to plain requests begin."""
 PROBLEM: Final = {"Content-Type": "application/problem+json", **SECURE}
 LONGEST_FIELD: Final = 8_192
 """Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
@@ -22,6 +34,11 @@ LONGEST_FIELD: Final = 8_192
 def line(body: bytes) -> bytes:
     """The JSON of an answer, as a line: a shell's prompt then begins on the next one."""
     return b"%b\n" % body
+
+
+def written(status: int, body: bytes) -> bytes:
+    """The bytes of a whole answer to a plain request. `body` lacks the end of its line."""
+    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (HEADS[status], len(body) + 1, date.now(), body)
 
 
 def document(status: int, detail: str, field: str | None = None) -> bytes:

@@ -4,8 +4,7 @@ import asyncio
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from ingest.accept.batch import Batch, Uses
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Batch, Pace, Uses
 from ingest.accept.publishing import Publishing
 from ingest.api.receipts import AppliedWaits, Tracking
 from shared.http.tenants import LOCAL

@@ -9,7 +9,7 @@ from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
 from ingest.accept.admission import KnownIds
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES
 from ingest.access.callers import OWNED_RECEIPT, event_id
 from ingest.parsing.events import BATCH, MOST_EVENTS, ONE
 from shared.config.settings import Settings

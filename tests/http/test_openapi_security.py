@@ -11,6 +11,7 @@ from ingest.access import scopes
 from ingest.access.callers import credentials_in
 from ingest.access.door import Door
 from ingest.access.keys import KeyRing
+from ingest.api.routes import find
 from ingest.http.problems import Problem, problem_of
 from shared.model.errors import ShareError
 from tests.http import contract
@@ -62,13 +63,13 @@ def ask(operation: tuple[str, str], tmp_path: Path) -> Ask:
         said = credentials_in(CIMultiDictProxy(CIMultiDict(headers)))
         target = path.replace("{name}", "p").replace("{id}", "j")
         try:
-            (without if keyless else with_keys).enter(method, target, query, said, "192.0.2.1")
+            (without if keyless else with_keys).enter(find(method, target, query), said, "192.0.2.1")
         except (Problem, ShareError) as error:
             return problem_of(error).status
         return 200
 
     said = credentials_in(CIMultiDictProxy(CIMultiDict({"Host": "h", "Authorization": f"Bearer {texts['slow']}"})))
-    with_keys.enter("POST", "/v1/counters/p", "", said, "192.0.2.1").spend(5)
+    with_keys.enter(find("POST", "/v1/counters/p"), said, "192.0.2.1").spend(5)
     return status
 
 

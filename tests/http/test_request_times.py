@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.access import rules
 from ingest.api import openapi
-from ingest.http.middleware import POST, UNDER_WAY
+from ingest.api.routes import find
+from ingest.http.fast_path import POST
+from ingest.http.router import UNDER_WAY
 from shared.model.errors import OverloadedError
 from tests.http.both_ways import poll
 from tests.http.service import Service, running
@@ -119,4 +120,4 @@ def test_every_operation_has_a_route_of_its_own() -> None:
     assert len(operations) > 20
     for method, path in operations:
         if method != "PARAMETERS":
-            assert rules.route_of(method, path.replace("{", "").replace("}", "")) == f"{method} {path}"
+            assert find(method, path.replace("{", "").replace("}", "")).label == f"{method} {path}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from ingest.accept.coalescer import MAX_ENTRIES
+from ingest.accept.drafts import MAX_ENTRIES
 from shared.config.settings import Settings
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 from shared.wire.content import MAX_ITEMS

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ingest.api.routes import find
 from tests.mutations.mutation import Instead, calling, mutation, returning
 from tests.mutations.places import BAD_HTTP, FUZZ, PLAIN
 
@@ -20,7 +21,7 @@ def _(read: Any) -> Any:
 def _(begin: Any) -> Any:
     def mutant(self: Any, request: Any, front: Any) -> Any:
         door = self._door
-        self._door = Instead(door, enter=lambda method, _, *others: door.enter(method, "/v1/increments", *others))
+        self._door = Instead(door, enter=lambda _, *others: door.enter(find("POST", "/v1/increments"), *others))
         try:
             return begin(self, request, front)
         finally:
@@ -49,8 +50,8 @@ mutation("a request is begun before the one before it is answered", "shared.http
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
 mutation("names that stand twice in a plain batch", "shared.wire.codec.surely_unique", FUZZ)(returning(True))
-mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
-mutation("sums of a plain batch have no bound", "ingest.parsing.plain._bounded", PLAIN)(calling(MAX_SUM=2**70))
+mutation("items of a plain batch that share a line", "ingest.parsing.parse._are_lines", FUZZ)(returning(True))
+mutation("sums of a plain batch have no bound", "ingest.parsing.parse._bounded", PLAIN)(calling(MAX_SUM=2**70))
 
 
 @mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", BAD_HTTP)

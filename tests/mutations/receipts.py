@@ -70,14 +70,14 @@ def _(written: Any) -> Any:
 
 mutation(
     "a receipt that does not say who counted is taken for that of another",
-    "ingest.accept.batch._is_second",
+    "ingest.accept.drafts._is_second",
     "tests/unit/accept/test_uses.py",
     _DUPLICATES,
 )(lambda _: lambda draft, notes: any(note.attempt != draft.attempt for note in notes.values()))
 
 mutation(
     "a request is told of the uses of others in its envelope",
-    "ingest.accept.batch._second_in",
+    "ingest.accept.drafts._second_in",
     "tests/unit/accept/test_uses.py",
     _DUPLICATES,
 )(lambda second_in: lambda draft, _, notes: second_in(draft, range(len(draft.keyed)), notes))

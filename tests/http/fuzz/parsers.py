@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ingest.access.callers import credentials_in
 from ingest.http.fast_path import FastPath
+from ingest.http.router import LOG
 from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
 from shared.http.heads import CHUNKED, Heads, RefusedError, lent
@@ -26,7 +27,7 @@ from tests.http.fuzz import bodies
 from tests.http.fuzz.requests import request
 from tests.http.fuzz.side import MAX_BODY
 
-_HEADS: Final = Heads(FastPath(None, None, None, MAX_BODY).head)  # type: ignore[arg-type] # it only looks
+_HEADS: Final = Heads(FastPath(None, None, None, MAX_BODY, log=LOG).head)  # type: ignore[arg-type] # it only looks
 _NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
 _DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
 _IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
@@ -129,7 +130,7 @@ def _with(function: Any, **names: Any) -> Any:
     return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
 
 
-_LEAVING_NOTHING: Final = _with(parse.batch, plain=SimpleNamespace(batch=lambda *_: None))
+_LEAVING_NOTHING: Final = _with(parse.batch, plain_batch=lambda *_: None)
 """`parse.batch` without the parser of the plain form."""
 
 

@@ -40,7 +40,7 @@ def test_a_seed_does_the_same_again(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_told_with_what_it_takes_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_path, "answer_of", lambda *_, **__: b"{}")
+    monkeypatch.setattr(fast_path, "accepted_one", lambda *_, **__: b"{}")
     told: list[str] = []
     assert run(0, 20, 0, told.append).failed == len(told) > 0
     first = told[0]

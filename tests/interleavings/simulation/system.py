@@ -11,7 +11,7 @@ from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import BacklogWitness, Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Pace
 from ingest.accept.publishing import OverlayCleanup, Publishing
 from ingest.accept.spool import Spool
 from shared.counters.reader import Reader

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ingest.accept.batch import Batch, Draft
+from ingest.accept.drafts import Batch, Draft
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest
 from shared.model.errors import BrokerRejectedError, CountersinkError
 from shared.model.receipts import key_of_set

@@ -17,8 +17,7 @@ from flusher.dead_letters.letters import open_letter, open_receipt
 from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from ingest.accept.batch import Batch, Draft
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Batch, Draft, Pace
 from ingest.accept.publishing import OverlayCleanup, Publishing
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.accept.admission import BYTES, Admission, weight_of
-from ingest.accept.batch import Batch, Draft
-from ingest.accept.coalescer import Coalescer
+from ingest.accept.drafts import Batch, Coalescer, Draft
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.words import Increment
 

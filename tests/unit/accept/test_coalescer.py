@@ -6,8 +6,7 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.accept.batch import Batch, Draft
-from ingest.accept.coalescer import LARGE, MAX_ENTRIES, Coalescer
+from ingest.accept.drafts import LARGE, MAX_ENTRIES, Batch, Coalescer, Draft
 from shared.model.envelope import PART_ENTRIES
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ingest.accept.admission import KnownIds
-from ingest.accept.batch import Batch, Draft
+from ingest.accept.drafts import Batch, Draft
 from ingest.parsing.parse import BodyError
 from shared.model.buckets import Monotonic
 from shared.model.receipts import CLIENT_IDS_REMEMBERED

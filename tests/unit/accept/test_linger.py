@@ -1,6 +1,6 @@
 """How long increments wait for others to share an envelope."""
 
-from ingest.accept.coalescer import GAP, STRETCH, Pace
+from ingest.accept.drafts import GAP, STRETCH, Pace
 
 LINGER = 0.02
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ingest.accept.admission import PendingShares
-from ingest.accept.batch import Draft
+from ingest.accept.drafts import Draft
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from tests.world.manual_clock import ManualClock

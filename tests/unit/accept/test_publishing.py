@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Pace
 from ingest.accept.publishing import LONGEST_PUBLISH, Publishing
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope

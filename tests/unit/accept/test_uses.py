@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.accept.batch import Batch, Draft, Uses
-from ingest.accept.coalescer import Coalescer
+from ingest.accept.drafts import Batch, Coalescer, Draft, Uses
 from shared.model.receipts import Note, key_of_envelope
 from shared.model.words import Increment
 from shared.runtime.ids import mint

@@ -6,7 +6,10 @@ import pytest
 
 from ingest.access.callers import Credentials
 from ingest.access.door import MOST_CALLERS, MOST_SAID, Door
+from ingest.api.routes import find
 from shared.config.lists import networks
+
+HOME = find("GET", "/")
 
 
 def said(**others: Any) -> Credentials:
@@ -17,10 +20,10 @@ def said(**others: Any) -> Credentials:
 def test_nobody_can_fill_the_memory_with_headers(header: str) -> None:
     door = Door()
     for number in range(10):
-        door.enter("GET", "/", "", said(**{header: (f"{number}" * (MOST_SAID // 2),) * 2}), "127.0.0.1")
+        door.enter(HOME, said(**{header: (f"{number}" * (MOST_SAID // 2),) * 2}), "127.0.0.1")
     assert not door._callers
     for number in range(MOST_CALLERS + 10):
-        door.enter("GET", "/", "", said(**{header: (f"{number}",)}), "127.0.0.1")
+        door.enter(HOME, said(**{header: (f"{number}",)}), "127.0.0.1")
     assert 0 < len(door._callers) <= MOST_CALLERS
 
 
@@ -40,7 +43,7 @@ def test_the_first_proxy_that_is_not_listed_is_told_once(
     door = Door(trusted=networks(trusted) if trusted else ())
     for number in range(3):
         for peer in peers:
-            door.enter("GET", "/", "", said(), peer)
-            door.enter("GET", "/", "", said(forwarded=(f"203.0.113.{number}",)), peer)
+            door.enter(HOME, said(), peer)
+            door.enter(HOME, said(forwarded=(f"203.0.113.{number}",)), peer)
     lines = [record.getMessage() for record in caplog.records]
     assert [line.startswith(f"{told} sends X-Forwarded-For") for line in lines] == ([True] if told else [])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ingest.access import rules, scopes
+from ingest.access import scopes
+from ingest.api.routes import counts, find
 
 
 @pytest.mark.parametrize(
@@ -20,5 +21,5 @@ from ingest.access import rules, scopes
     ],
 )
 def test_a_path_needs_one_of_these(method: str, path: str, scopes: set[str]) -> None:
-    assert rules.needs(method, path) == scopes
-    assert rules.counts(path) == (rules.needs("POST", path) == {"write"})
+    assert find(method, path).need == scopes
+    assert counts(path) == (find("POST", path).need == {"write"})

@@ -8,7 +8,7 @@ from typing import Final
 from countersink_server.cli.traffic_plan import Operations, TrafficPlan
 from flusher.flush.window import FlushPolicy, Window
 from flusher.service import MOST_COUNTERS
-from ingest.accept.coalescer import Pace
+from ingest.accept.drafts import Pace
 from ingest.accept.publishing import Publishing
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BrokerMillis

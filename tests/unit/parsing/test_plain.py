@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from ingest.accept.batch import Batch
-from ingest.parsing import plain
+from ingest.accept.drafts import Batch
+from ingest.parsing import parse
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 MANY = MAX_SUM // MAX_DELTA + 2
 
 
 def read(*items: dict[str, object], most: int = 1_000) -> Batch | None:
-    return plain.batch(json.dumps(items).encode(), most)
+    return parse.plain_batch(json.dumps(items).encode(), most)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def read(*items: dict[str, object], most: int = 1_000) -> Batch | None:
     ],
 )
 def test_common_forms_are_read(body: bytes, batch: Batch) -> None:
-    assert plain.batch(body, 1_000) == batch
+    assert parse.plain_batch(body, 1_000) == batch
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_common_forms_are_read(body: bytes, batch: Batch) -> None:
     ],
 )
 def test_others_are_left(body: bytes) -> None:
-    assert plain.batch(body, 1_000) is None
+    assert parse.plain_batch(body, 1_000) is None
 
 
 def test_more_items_than_allowed_are_left() -> None:
