@@ -165,8 +165,8 @@ class Bodies(Shares):
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         """What `parse` returns for the body of a request about one counter or one job."""
         limit = min(MOST_OF_ONE, self._largest)
-        with self._share(request) as share:
-            return (await self._read(request, share, limit, parse, slow=SMALL_OF_ONE))[0]
+        with self._reserving(request) as reserved:
+            return (await self._read(request, reserved, limit, parse, slow=SMALL_OF_ONE))[0]
 
     async def read_many(
         self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
@@ -174,8 +174,8 @@ class Bodies(Shares):
         """What `parse` returns for the body of a batch, and the size of the body after decompression. `quick` is tried
         first: it returns the same, or None, and takes less time.
         """
-        with self._share(request) as share:
-            return await self._read(request, share, self._largest, parse, slow=SMALL, quick=quick)
+        with self._reserving(request) as reserved:
+            return await self._read(request, reserved, self._largest, parse, slow=SMALL, quick=quick)
 
     def refused(self, tenant: str, size: int, items: int) -> None:
         """Call it if so many items of a batch were refused, which took so many bytes of its body."""
@@ -184,7 +184,7 @@ class Bodies(Shares):
     async def _read(
         self,
         request: web.BaseRequest,
-        share: "_Share",
+        reserved: "_Reserved",
         limit: int,
         parse: Callable[[bytes], T],
         *,
@@ -192,27 +192,27 @@ class Bodies(Shares):
         quick: Callable[[bytes], T | None] | None = None,
     ) -> tuple[T, int]:
         """Without `quick`, or if that returns None, a body of more than `slow` bytes is parsed in a thread."""
-        body = await self._arrived(request, share, limit)
+        body = await self._arrived(request, reserved, limit)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity" or len(body) > FREE:
-            self._refused.check(share.tenant)
+            self._refused.check(reserved.tenant)
         most = min(limit, allowed(body, coding, self._largest))
-        share.decoded = len(body)
+        reserved.decoded = len(body)
         try:
             if len(body) <= LARGE and (decoded := small(body, coding, most, LARGE)) is not None:
-                share.decoded = len(decoded)
+                reserved.decoded = len(decoded)
                 if quick is not None and (found := quick(decoded)) is not None:
                     return found, len(decoded)
                 if len(decoded) <= slow:
                     return parse(decoded), len(decoded)
-            share.grow_to(most if coding != "identity" else len(body))
-            async with self._lock.of(share.tenant):
-                return await asyncio.to_thread(_parsed, body, coding, most, parse, share)
+            reserved.grow_to(most if coding != "identity" else len(body))
+            async with self._lock.of(reserved.tenant):
+                return await asyncio.to_thread(_parsed, body, coding, most, parse, reserved)
         except BodyError as error:
-            self._refused.charge(share.tenant, share.decoded, error.items)
+            self._refused.charge(reserved.tenant, reserved.decoded, error.items)
             raise
         except Problem as problem:
-            self._refused.charge(share.tenant, most if problem.status == TOO_LARGE else share.decoded)
+            self._refused.charge(reserved.tenant, most if problem.status == TOO_LARGE else reserved.decoded)
             raise
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
@@ -224,19 +224,19 @@ class Bodies(Shares):
         return length
 
     @contextmanager
-    def _share(self, request: web.BaseRequest) -> "Iterator[_Share]":
-        share = _Share(self, request[CALLER].tenant)
+    def _reserving(self, request: web.BaseRequest) -> "Iterator[_Reserved]":
+        reserved = _Reserved(self, request[CALLER].tenant)
         try:
-            yield share
+            yield reserved
             request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
         finally:
-            if share.bytes:
-                self.leave(share.tenant, share.bytes)
+            if reserved.bytes:
+                self.leave(reserved.tenant, reserved.bytes)
 
-    async def _arrived(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
+    async def _arrived(self, request: web.BaseRequest, reserved: "_Reserved", limit: int) -> bytes:
         content = request.content
         try:
-            body = content.read_nowait(-1) if content.is_eof() else await self._receive(request, share, limit)
+            body = content.read_nowait(-1) if content.is_eof() else await self._receive(request, reserved, limit)
         except TimeoutError:
             raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
         except (OSError, aiohttp.ClientError, web.RequestPayloadError):
@@ -247,11 +247,11 @@ class Bodies(Shares):
             raise too_large(limit)
         return body
 
-    async def _receive(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
+    async def _receive(self, request: web.BaseRequest, reserved: "_Reserved", limit: int) -> bytes:
         """Read a body that has not arrived yet. Its announced size is reserved at once, so that it is refused before it
         is sent and not half-way.
         """
-        share.grow_to(self.announced(request, limit))
+        reserved.grow_to(self.announced(request, limit))
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         content = request.content
@@ -261,7 +261,7 @@ class Bodies(Shares):
                 body += await content.readany()
                 if len(body) > limit:
                     raise too_large(limit)
-                share.grow_to(len(body))
+                reserved.grow_to(len(body))
                 await asyncio.sleep(0)  # what was held back is there at once, and others want a turn
         if (error := content.exception()) is not None:  # `readany` does not raise it if data came in the same piece
             raise error
@@ -280,7 +280,7 @@ class Bodies(Shares):
         self.enter(tenant, more)
 
 
-class _Share:
+class _Reserved:
     """The part of the room that one body has reserved."""
 
     def __init__(self, bodies: Bodies, tenant: str) -> None:
@@ -296,8 +296,8 @@ class _Share:
             self.bytes = size
 
 
-def _parsed(body: bytes, coding: str, most: int, parse: Callable[[bytes], T], share: _Share) -> tuple[T, int]:
+def _parsed(body: bytes, coding: str, most: int, parse: Callable[[bytes], T], reserved: _Reserved) -> tuple[T, int]:
     """Decompress and parse a body. Runs in a thread."""
     decoded = unpacked(body, coding, most)
-    share.decoded = len(decoded)
+    reserved.decoded = len(decoded)
     return parse(decoded), len(decoded)

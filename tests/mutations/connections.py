@@ -56,8 +56,8 @@ mutation("sums of a plain batch have no bound", "ingest.parsing.parse._bounded",
 
 @mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", BAD_HTTP)
 def _(receive: Any) -> Any:
-    async def mutant(self: Any, request: Any, share: Any, limit: int) -> Any:
+    async def mutant(self: Any, request: Any, reserved: Any, limit: int) -> Any:
         content = Instead(request.content, exception=lambda: None)
-        return await receive(self, Instead(request, content=content), share, limit)
+        return await receive(self, Instead(request, content=content), reserved, limit)
 
     return mutant

@@ -116,19 +116,6 @@ def test_shares_are_kept_and_nothing_is_forgotten(
     scene.enter("new", {"new": 1})
 
 
-def test_a_counter_that_all_flood_leaves_room_for_others() -> None:
-    scene = Scene(100)
-    for number in range(200):
-        try:
-            scene.enter(f"t{number}", {"hot": 1})
-        except ShareError as error:
-            assert "the counter 'hot'" in str(error)  # noqa: PT017 (others are let in)
-    assert scene.of_counter("hot") == 50
-    scene.enter("t0", {"cold": 1})
-    with pytest.raises(ShareError):
-        scene.enter("new", {"cold": 1, "hot": 1})
-
-
 def test_what_is_larger_than_all_of_it_gets_in_alone() -> None:
     scene = Scene(10)
     scene.enter("a", {"x": 25})
