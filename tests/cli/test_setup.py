@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -88,18 +89,53 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert said == [f"a file of Countersink, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
 
 
-def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
-    done = doctor(tmp_path, COUNTERSINK_SHARDS="none")
-    assert done.code == 1
-    assert marks(done, FAIL) == ["FAIL  settings  COUNTERSINK_SHARDS='none': must be a whole number"]
-    assert done.lines == ["countersink: 1 of 1 checks failed"]
+def damage(folder: Path) -> None:
+    file = made(folder)
+    expired(file, 2_000)
+    with file.open("r+b") as data:
+        data.seek(4_096 * 20)
+        data.write(b"\xff" * 4_096 * 3)
 
 
-def test_doctor_says_that_settings_do_not_go_together(tmp_path: Path) -> None:
-    done = doctor(tmp_path, COUNTERSINK_STORE="datastore://p")
+def of_another_program(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "x.db")) as db:
+        db.execute("CREATE TABLE theirs (x)")
+
+
+def no_database(folder: Path) -> None:
+    (folder / "x.db").write_bytes(b"not a database, but long enough to have a header of that length" * 20)
+
+
+X = {"COUNTERSINK_BROKER": "sqlite:///x.db"}
+NOWHERE = {"COUNTERSINK_BROKER": "sqlite:////proc/countersink/x.db"}
+"""Not even root can write there."""
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "said"),
+    [
+        (None, {"COUNTERSINK_SHARDS": "none"}, "FAIL  settings  COUNTERSINK_SHARDS='none': must be a whole number"),
+        (None, {"COUNTERSINK_STORE": "datastore://p"}, "with a SQLite broker it must be the same file"),
+        (None, NOWHERE, "can't be written"),
+        (damage, {}, "put a backup in its place"),
+        (of_another_program, X, "database of another program"),
+        (no_database, X, "file is not a database"),
+    ],
+)
+def test_doctor_finds_what_is_wrong(
+    tmp_path: Path, make: Callable[[Path], None] | None, settings: dict[str, str], said: str
+) -> None:
+    if make is not None:
+        make(tmp_path)
+    file = tmp_path / "x.db"
+    before = file.read_bytes() if file.exists() else None
+    done = doctor(tmp_path, **settings)
     assert done.code == 1
-    (line,) = marks(done, FAIL)
-    assert "with a SQLite broker it must be the same file" in line
+    failed = marks(done, FAIL)
+    assert any(said in line for line in failed), done.out
+    (last,) = done.lines
+    assert last.startswith(f"countersink: {len(failed)} of {len(done.out.splitlines())} checks failed")
+    assert (file.read_bytes() if file.exists() else None) == before
 
 
 def test_kinds_that_are_one_are_refused(tmp_path: Path) -> None:
@@ -111,34 +147,6 @@ def test_kinds_that_are_one_are_refused(tmp_path: Path) -> None:
     assert "must differ from each other" in line
 
 
-def test_doctor_finds_a_damaged_file(tmp_path: Path) -> None:
-    file = made(tmp_path)
-    expired(file, 2_000)
-    with file.open("r+b") as data:
-        data.seek(4_096 * 20)
-        data.write(b"\xff" * 4_096 * 3)
-    done = doctor(tmp_path)
-    assert done.code == 1
-    assert any("put a backup in its place" in line for line in marks(done, FAIL)), done.out
-
-
-@pytest.mark.parametrize("data", [b"not a database, but long enough to have a header of that length" * 20])
-def test_doctor_finds_a_file_that_is_none(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "x.db").write_bytes(data)
-    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:///x.db")
-    assert done.code == 1
-    assert "file is not a database" in marks(done, FAIL)[0]
-    assert (tmp_path / "x.db").read_bytes() == data
-
-
-def test_doctor_finds_another_programs_file(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "x.db")) as db:
-        db.execute("CREATE TABLE theirs (x)")
-    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:///x.db")
-    assert done.code == 1
-    assert "database of another program" in marks(done, FAIL)[0]
-
-
 def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None:
     file = made(tmp_path)
     with closing(sqlite3.connect(file)) as db:
@@ -148,13 +156,6 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
     assert done.code == 1
     assert "has schema 99, this Countersink knows" in marks(done, FAIL)[0]
     assert "its journal mode is 'delete'" in "".join(marks(done, WARN))
-
-
-def test_doctor_finds_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
-    """/proc can't be written even by root."""
-    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:////proc/countersink/x.db")
-    assert done.code == 1
-    assert "can't be written" in marks(done, FAIL)[0]
 
 
 def test_doctor_finds_a_file_that_can_not_be_written(tmp_path: Path) -> None:
