@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import orjson
 
 from bench.contention import FILE, PLOT, TITLES, lines, panel
-from bench.plot import Panel, draw
+from bench.plot import draw
 from tests.meta.checkout import ROOT
 
 
@@ -13,12 +13,6 @@ def test_the_plot_is_drawn_of_the_figures() -> None:
     kept = orjson.loads(FILE.read_bytes())
     assert PLOT.read_text() == draw([panel(TITLES[name], kept[name]) for name in TITLES if name in kept])
     ET.fromstring(PLOT.read_text())
-
-
-def test_other_figures_give_another_plot() -> None:
-    one = Panel("a < b", [(1, 10.0), (50, 200.0)], [(1, 0.5), (50, 0.0)], (20, 190.0, 0.01))
-    ET.fromstring(draw([one, one]))
-    assert draw([one]) != draw([one._replace(itself=(10, 190.0, 0.01))])
 
 
 def test_the_page_says_the_same() -> None:
