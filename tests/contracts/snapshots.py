@@ -139,18 +139,9 @@ class SnapshotContract:
 
     async def test_names_are_in_order_of_their_bytes_and_paged(self, store: Store) -> None:
         names = [
-            "a",
-            "a b",
-            "a'%_",
-            "a/1",
-            "ab",
-            "aé",
-            "a\N{SNOWMAN}",
-            "a\ufffd",
-            "a\U0001f600",
-            "a\U0010ffff" * 80,
+            "a", "a b", "a'%_", "a/1", "ab", "aé", "a\N{SNOWMAN}", "a\ufffd", "a\U0001f600", "a\U0010ffff" * 80,
             "b",
-        ]
+        ]  # fmt: skip
         for name in reversed(names):
             await store.apply(commit((name, 1)))
         names.sort(key=str.encode)

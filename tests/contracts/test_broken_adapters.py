@@ -11,20 +11,12 @@ from shared.memory.overlay import ProcessOverlay
 from shared.ports.overlay import Overlay
 from tests.contracts import broken_brokers, broken_features, broken_overlays, broken_stores
 from tests.contracts.applied import AppliedContract
-from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import BrokerContract
-from tests.contracts.by_time import ByTimeContract
-from tests.contracts.compactions import CompactionContract
-from tests.contracts.dead import DeadContract
 from tests.contracts.entries import EntriesContract
-from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
-from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import Accepted, OverlayContract
-from tests.contracts.removals import RemovalContract
-from tests.contracts.snapshots import SnapshotContract
-from tests.contracts.store import StoreContract
+from tests.contracts.suites import StoreSuites
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 from tests.world.manual_clock import ManualClock
@@ -54,18 +46,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(
-    StoreContract,
-    AppliedContract,
-    SnapshotContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-    ByTimeContract,
-):
+class OfStores(StoreSuites, AppliedContract):
     __test__ = False
 
 

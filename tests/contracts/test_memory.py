@@ -8,19 +8,11 @@ from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from tests.contracts.applied import AppliedContract
-from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract
-from tests.contracts.by_time import ByTimeContract
-from tests.contracts.compactions import CompactionContract
-from tests.contracts.dead import DeadContract
-from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
-from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import Accepted, OverlayContract
-from tests.contracts.removals import RemovalContract
-from tests.contracts.snapshots import SnapshotContract
-from tests.contracts.store import StoreContract
+from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
@@ -77,18 +69,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(
-    StoreContract,
-    AppliedContract,
-    SnapshotContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-    ByTimeContract,
-):
+class TestMemoryStore(StoreSuites, AppliedContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

@@ -26,19 +26,12 @@ from shared.sqlite.broker import (
 from shared.sqlite.database import KEPT, Database
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
-from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
-from tests.contracts.by_time import ByTimeContract
-from tests.contracts.compactions import CompactionContract
-from tests.contracts.dead import DeadContract
-from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
-from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
-from tests.contracts.removals import RemovalContract
-from tests.contracts.snapshots import SnapshotContract
-from tests.contracts.store import StoreContract, commit, total
+from tests.contracts.store import commit, total
+from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 
 ROOM = 10**7
@@ -131,17 +124,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(
-    StoreContract,
-    SnapshotContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-    ByTimeContract,
-):
+class TestSqliteStore(StoreSuites):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -256,17 +239,7 @@ class TestSqliteStore(
         assert len(database._readers) == there
 
 
-class TestSqliteStoreOfTwoProcesses(
-    StoreContract,
-    SnapshotContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-    ByTimeContract,
-):
+class TestSqliteStoreOfTwoProcesses(StoreSuites):
     """Each call through another of them in turn."""
 
     @pytest.fixture

@@ -56,13 +56,7 @@ class SnapshotOfIds(SqliteSnapshot):
         return totals, {name_of(key) for key in settled}
 
 
-class TestSqliteStoreOfIds(
-    StoreContract,
-    SnapshotContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-):
+class TestSqliteStoreOfIds(StoreContract, SnapshotContract, GuardContract, RemovalContract, MarkContract):
     @pytest.fixture
     async def store(self, database: Database) -> StoreOfIds:
         return StoreOfIds(database, ManualClock())

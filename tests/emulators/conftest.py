@@ -5,13 +5,6 @@ from tests.emulators.pubsub_fixtures import empty_pubsub, pubsub, pubsub_host
 from tests.emulators.redis_fixtures import fleet, redis, start_redis
 
 __all__ = [
-    "datastore",
-    "empty_pubsub",
-    "firestore_host",
-    "fleet",
-    "older_host",
-    "pubsub",
-    "pubsub_host",
-    "redis",
+    "datastore", "empty_pubsub", "firestore_host", "fleet", "older_host", "pubsub", "pubsub_host", "redis",
     "start_redis",
-]
+]  # fmt: skip

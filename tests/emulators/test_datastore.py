@@ -10,15 +10,13 @@ from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.applied import AppliedContract
-from tests.contracts.audit_data import AuditDataContract
-from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
-from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
+from tests.contracts.suites import StoreSuites
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
 
 
@@ -33,18 +31,7 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(
-    StoreContract,
-    AppliedContract,
-    SnapshotContract,
-    ByTimeContract,
-    AuditDataContract,
-    GuardContract,
-    RemovalContract,
-    MarkContract,
-    CompactionContract,
-    DeadContract,
-):
+class TestBlind(StoreSuites, AppliedContract):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.

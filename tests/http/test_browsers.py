@@ -94,17 +94,13 @@ async def test_our_own_pages_can_do_everything(service: Service, page: bytes) ->
     [
         *(b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"0.0.0.0", b"[::2]", b"", b":80", b"[]"),
         *(
-            b"[::1]evil.example",
-            b"[::1].evil.example:80",
-            b"[::1",
-            b"::1",
-            b"127.0.0.1%evil.example",
+            b"[::1]evil.example", b"[::1].evil.example:80", b"[::1", b"::1", b"127.0.0.1%evil.example",
             b"::1%evil.example",
         ),
         *(b"[::1%lo]", b"[::1%25evil.example]", b"localhost:80:80", b"localhost:x", b"localhost,evil.example"),
         b"127.0.0.1@evil.example",
     ],
-)
+)  # fmt: skip
 async def test_a_site_that_points_its_name_to_this_machine_can_do_nothing(service: Service, host: bytes) -> None:
     """For the browser, its pages and this service have the same origin then."""
     own = b"Origin: http://%b\r\nSec-Fetch-Site: same-origin\r\n" % host

@@ -255,23 +255,9 @@ async def test_however_a_request_is_mutilated(services: tuple[Service, Service])
     """Bytes of a good one that are gone, doubled, exchanged or from elsewhere: both read the same in it, or nothing."""
     chance = random.Random(7)
     pieces = [
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b"\r\n\r\n",
-        b":",
-        b" ",
-        b"\t",
-        b"\x00",
-        b"%",
-        b"?",
-        b"/",
-        b"0",
-        b"9",
-        b"{",
-        b'"',
+        b"\r\n", b"\n", b"\r", b"\r\n\r\n", b":", b" ", b"\t", b"\x00", b"%", b"?", b"/", b"0", b"9", b"{", b'"',
         b"\xff",
-    ]
+    ]  # fmt: skip
     for _ in range(150):
         request = chance.choice(SHORT)
         for _ in range(chance.randint(1, 3)):

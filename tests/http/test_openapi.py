@@ -180,36 +180,15 @@ def event(more: str) -> str:
 
 REQUESTS = {
     "Single": [
-        '{"delta": 1}',
-        '{"delta": 0.5}',
-        "{}",
-        '{"id": ""}',
-        '{"id": null}',
-        '{"x": 1}',
-        "[]",
-        '{"delta": null}',
+        '{"delta": 1}', '{"delta": 0.5}', "{}", '{"id": ""}', '{"id": null}', '{"x": 1}', "[]", '{"delta": null}',
     ],
     "Batch": [
-        '[{"counter": "a"}]',
-        '[{"counter": "a", "delta": true}]',
-        '[{"counter": "a", "x": 1}]',
-        '[{"counter": ""}]',
-        '[{"counter": ".."}]',
-        '[{"counter": "__a__"}]',
-        '[{"counter": "__a"}]',
-        '[{"counter": "...", "id": "x"}]',
-        '[{"counter": "a\\u0085"}]',
-        "[]",
-        '{"counter": "a"}',
-        '{"counters": {"a": 1}}',
-        '{"counters": {"a": 1.5}}',
-        '{"counters": {"": 1}}',
-        '{"counters": {}}',
-        '{"counters": {"a": 1}, "x": 1}',
-        '{"counters": {"a": 9007199254740991}}',
-        '{"counters": {"a": 9007199254740992}}',
-        "{}",
-        "1",
+        '[{"counter": "a"}]', '[{"counter": "a", "delta": true}]', '[{"counter": "a", "x": 1}]',
+        '[{"counter": ""}]', '[{"counter": ".."}]', '[{"counter": "__a__"}]', '[{"counter": "__a"}]',
+        '[{"counter": "...", "id": "x"}]', '[{"counter": "a\\u0085"}]', "[]", '{"counter": "a"}',
+        '{"counters": {"a": 1}}', '{"counters": {"a": 1.5}}', '{"counters": {"": 1}}', '{"counters": {}}',
+        '{"counters": {"a": 1}, "x": 1}', '{"counters": {"a": 9007199254740991}}',
+        '{"counters": {"a": 9007199254740992}}', "{}", "1",
     ],
     "Event": [
         event(data) if data.startswith('"') else data
@@ -239,12 +218,7 @@ REQUESTS = {
         )
     ],
     "SetValue": [
-        '{"value": 1}',
-        '{"value": -9007199254740991}',
-        '{"value": 9007199254740992}',
-        "{}",
-        "1",
-        '{"value": "1"}',
+        '{"value": 1}', '{"value": -9007199254740991}', '{"value": 9007199254740992}', "{}", "1", '{"value": "1"}',
     ],
     "NewJob": [
         '{"kind": "add", "prefix": "a", "delta": 1}',
@@ -269,17 +243,10 @@ REQUESTS = {
     ],
     "Nothing": ["{}", "[]", "1", '{"value": 1}'],
     "SetShards": [
-        '{"shards": 1}',
-        '{"shards": 0}',
-        '{"shards": true}',
-        "{}",
-        "[]",
-        '{"shards": 1, "x": 1}',
-        '{"shards": 1, "compact": true}',
-        '{"shards": 1, "compact": 1}',
-        '{"compact": true}',
+        '{"shards": 1}', '{"shards": 0}', '{"shards": true}', "{}", "[]", '{"shards": 1, "x": 1}',
+        '{"shards": 1, "compact": true}', '{"shards": 1, "compact": 1}', '{"compact": true}',
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("schema", "body"), [(schema, body) for schema, bodies in REQUESTS.items() for body in bodies])

@@ -19,48 +19,17 @@ NAMES: Final = (
 )
 ODD_NAMES: Final = (
     *(
-        b"",
-        b".",
-        b"%2E",
-        b"..",
-        b"__x__",
-        b"%zz",
-        b"%",
-        b"%FF",
-        b"%00",
-        b"a/b",
-        b"c/",
-        b"/c",
-        b"page:1/",
-        b"c#x",
-        b"c%23",
-        b"\xc3\xa9",
+        b"", b".", b"%2E", b"..", b"__x__", b"%zz", b"%", b"%FF", b"%00", b"a/b", b"c/", b"/c", b"page:1/", b"c#x",
+        b"c%23", b"\xc3\xa9",
     ),
     *(
-        b"x" * 400,
-        b"x" * 401,
-        b"%78" * 401,
-        b"a|b",
-        b'"',
-        b"c;x",
-        b"c%3Fby=3",
-        b"page:%2F..%2Fc",
-        b"c/reset",
+        b"x" * 400, b"x" * 401, b"%78" * 401, b"a|b", b'"', b"c;x", b"c%3Fby=3", b"page:%2F..%2Fc", b"c/reset",
         b"c/shards",
     ),
-)
+)  # fmt: skip
 QUERIES: Final = (
     *(
-        b"by=3",
-        b"by=-2",
-        b"by=+4",
-        b"by=%33",
-        b"by=x",
-        b"by=1&by=2",
-        b"by=",
-        b"by=9007199254740992",
-        b"x=1",
-        b"",
+        b"by=3", b"by=-2", b"by=+4", b"by=%33", b"by=x", b"by=1&by=2", b"by=", b"by=9007199254740992", b"x=1", b"",
         b"BY=1",
     ),
     *(
@@ -72,27 +41,15 @@ QUERIES: Final = (
     ),
     *(b"wait=applied&timeout=0", b"wait=applied&timeout=0.05", b"wait=no", b"timeout=1", b"ack=all", b"%zz", b"by=3&x"),
     *(b"key=" + text_of("web").encode(), b"key=" + text_of("all").encode(), b"by=2&key=x", b"key=&key="),
-)
+)  # fmt: skip
 IDS: Final = (
-    b"one",
-    b"two",
-    b"three",
-    b"",
-    b"k" * 1_000,
-    b"k" * 1_001,
-    b"\xc3\xa9",
-    b"\xe9",
-    b"a b",
+    b"one", b"two", b"three", b"", b"k" * 1_000, b"k" * 1_001, b"\xc3\xa9", b"\xe9", b"a b",
     b"own-" + b"0" * 32 + b".x",
-)
+)  # fmt: skip
 OTHERS: Final = (
     *(
-        b"Accept: */*",
-        b"User-Agent: it/1 (x; y)",
-        b"Content-Type: text/plain",
-        b"X_Y: ",
-        b"X-Forwarded-For: 10.0.0.1",
-        b"X: \t y",
+        b"Accept: */*", b"User-Agent: it/1 (x; y)", b"Content-Type: text/plain", b"X_Y: ",
+        b"X-Forwarded-For: 10.0.0.1", b"X: \t y",
     ),
     *(
         b"Connection: keep-alive",
@@ -122,21 +79,12 @@ OTHERS: Final = (
         b"Content-Encoding: gzip",
     ),
     *(b"Accept-Encoding: gzip", b"Cookie: a=b; c", b"If-Match: *", b"Range: bytes=0-1", b"Transfer-Encoding: identity"),
-)
+)  # fmt: skip
 PLAIN_OTHERS: Final = 6
 WRONG: Final = (
     *(
-        b"x",
-        b": x",
-        b"X : y",
-        b" X: y",
-        b"X: y\r\n z",
-        b"X: y\r\n\tz",
-        b"X\x00: y",
-        b"X: \x00",
-        b"X: y\nZ: z",
-        b"X: y\rZ: z",
-        b"X: \x7f",
+        b"x", b": x", b"X : y", b" X: y", b"X: y\r\n z", b"X: y\r\n\tz", b"X\x00: y", b"X: \x00", b"X: y\nZ: z",
+        b"X: y\rZ: z", b"X: \x7f",
     ),
     *(
         b"Content-Length: 0",
@@ -165,24 +113,14 @@ WRONG: Final = (
         b"Upgrade: h2c",
     ),
     *(
-        b"Sec-WebSocket-Key1: x",
-        b"Host: a b",
-        b"Host:",
-        b"Host: other.example",
-        b"X: " + b"y" * 9_000,
-        b"\xc3\xa9: x",
-        b"X: \xe9",
+        b"Sec-WebSocket-Key1: x", b"Host: a b", b"Host:", b"Host: other.example", b"X: " + b"y" * 9_000,
+        b"\xc3\xa9: x", b"X: \xe9",
     ),
-)
+)  # fmt: skip
 TARGETS: Final = (
-    b"/",
-    b"*",
-    b"http://h/v1/counters/c",
-    b"HTTP://other/v1/counters/c?by=2",
-    b"//h/v1/counters/c",
-    b"h:80",
+    b"/", b"*", b"http://h/v1/counters/c", b"HTTP://other/v1/counters/c?by=2", b"//h/v1/counters/c", b"h:80",
     b"v1/counters/c",
-)
+)  # fmt: skip
 TRAILERS: Final = (
     b"Idempotency-Key: stolen",
     b"Authorization: Bearer " + text_of("all").encode(),

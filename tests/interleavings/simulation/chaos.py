@@ -13,19 +13,9 @@ if TYPE_CHECKING:
     from tests.interleavings.simulation.system import System
 
 SERVERS = (
-    "apply",
-    "publish",
-    "pull",
-    "ack",
-    "view",
-    "read",
-    "confirm",
-    "settle",
-    "receipts",
-    "letters",
-    "forget",
+    "apply", "publish", "pull", "ack", "view", "read", "confirm", "settle", "receipts", "letters", "forget",
     "raise",
-)
+)  # fmt: skip
 """Calls that may stand still, or be refused, each by itself."""
 
 
