@@ -1,4 +1,4 @@
-"""`countersink`, but aiohttp gets every request: what the fast path of single increments is measured against.
+"""`countersink`, but aiohttp gets every request: what the fast path is measured against.
 
 `python -m bench.without_fast_path [--plain] up …`; `--plain`: answers are aiohttp's own, too.
 """

@@ -109,9 +109,7 @@ class Ingest:
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
         reads = ReadRoutes(self.reader, store, overlay, turns)
-        fast_path = FastPath(
-            self.door, self.publishing, reads, settings.max_body_bytes, limited, log=LOG, traced=traces is not None
-        )
+        fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         setter = Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards)

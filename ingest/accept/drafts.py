@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -378,6 +378,26 @@ def accepted_one(receipt: str, *, is_second: bool, more: bytes = b"") -> bytes:
     `more`: further fields.
     """
     return b'{"accepted":1,"receipt":"%b"%b%b}' % (receipt.encode(), _DUPLICATE if is_second else b"", more)
+
+
+def accepted_many(
+    increments: int,
+    receipt: str,
+    second: int = 0,
+    *,
+    rejected: Sequence[Mapping[str, Any]] = (),
+    bad: int = 0,
+    **more: Any,
+) -> bytes:
+    """What is told of a batch of which so many increments were accepted. `second`: how many of their ids are known to
+    have been used before. `bad`: how many items were rejected, of which not all may be listed. `more`: further fields.
+    """
+    answer = {"accepted": increments, "rejected": rejected, "receipt": receipt}
+    if bad > len(rejected):
+        answer["rejected_count"] = bad
+    if second:
+        answer |= {"duplicates": second} | ({"duplicate": True} if second == increments else {})
+    return orjson.dumps(answer | more)
 
 
 # Makes the spans of envelopes: which requests each one links to, and when it begins and ends.

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from ingest.accept.drafts import Batch
 from ingest.access.keys import Key, KeyRing
 from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
@@ -218,6 +219,13 @@ class Caller(NamedTuple):
         if self.key is not None and self.key.prefixes:
             for name in names:
                 check_name(self.key, name)
+
+    def check_batch(self, batch: Batch) -> None:
+        """Raise a 403 or a 413 if the caller may not send this batch. From then on, its ids are as they are stored."""
+        self.check_size(batch.increments)
+        self.check_names(batch.sums)
+        self.check_names(item.counter for item in batch.keyed)
+        batch.keyed = self.owned_items(batch.keyed)
 
     def check_prefix(self, prefix: str) -> None:
         """Raise a 403 if not all counters under the prefix are the caller's."""

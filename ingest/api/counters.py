@@ -112,8 +112,12 @@ class ReadRoutes:
 
     async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
         """Read several counters: by `name`, in that order, or by `prefix`, page by page"""
-        async with call.caller.turn(self._turns):
-            return await (self._named if asks.name else self._under)(call.caller, asks)
+        return await self.read_many(call.caller, asks)
+
+    async def read_many(self, caller: Caller, asks: ListAsks) -> bytes:
+        """The JSON of several counters."""
+        async with caller.turn(self._turns):
+            return await (self._named if asks.name else self._under)(caller, asks)
 
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
         others = {

@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ingest.accept.admission import weight_of
-from ingest.accept.drafts import MAX_ENTRIES, Batch, Draft, Uses, accepted_one, link_request
+from ingest.accept.drafts import MAX_ENTRIES, Batch, Draft, Uses, accepted_many, accepted_one, link_request
 from ingest.accept.new_names import NewNames, Trial, refusal
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller
@@ -269,11 +268,8 @@ class IncrementRoutes:
                 accepted = parsed.batch.increments
                 names, keyed = [*parsed.batch.by_counter()] if asks.value else [], len(parsed.batch.keyed)
                 batch_id = None if key is None else caller.batch_id(key, parsed.batch.apart()[0].content)
-                try:
-                    drafts = self._add(parsed.batch, batch_id, tenant, weight)
-                except BodyError:
-                    self._bodies.refused(tenant, size, accepted)
-                    raise
+                with self._bodies.judging(tenant, size, accepted):
+                    drafts = self._publishing.add_batch(parsed.batch, tenant, weight, batch_id)
             return await self.answer(call, parsed, drafts, asks, uses=Uses(drafts, keyed), names=names)
 
     async def read(
@@ -310,17 +306,15 @@ class IncrementRoutes:
         """The answer to a batch that is in these drafts, when the client wants it. `names`: whose totals it shows."""
         accepted = parsed.batch.increments
         link_request(*drafts)
-        ids = dict.fromkeys([draft.id for draft in drafts])
-        answer = _answer_of_batch(parsed, call.caller.receipt(".".join(ids)))
+        receipt = call.caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts])))
+        answer = partial(accepted_many, accepted, receipt, rejected=parsed.rejected, bad=parsed.bad)
         if asks.ack:
             metrics.UNDURABLE.inc(accepted)
-            return _accepted(orjson.dumps(answer | {"durable": False}))
+            return _accepted(answer(durable=False))
         durable = [self._publishing.durable(draft, awaited=asks.wait is not None) for draft in drafts]
         await (durable[0] if len(durable) == 1 else all_of(durable))
         notes = await self._applied(call, drafts, asks)
-        if second := uses.second(notes):
-            answer |= {"duplicates": second} | ({"duplicate": True} if second == accepted else {})
-        written = orjson.dumps(answer)
+        written = answer(uses.second(notes))
         if names and call.caller.may_read:
             written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
         return _accepted(written) if notes is None else Reply(written)
@@ -366,12 +360,6 @@ class IncrementRoutes:
         notes = await self._waits.applied([draft.id for draft in drafts], asks.patience, gone=call.gone)
         return notes if call.caller.is_valid() else None
 
-    def _add(self, batch: Batch, batch_id: str | None, tenant: str, weight: int) -> list[Draft]:
-        """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
-        if batch_id is None or not batch.sums:
-            return self._publishing.add_batch(batch, tenant, weight)
-        return self._publishing.add_whole(batch, batch_id, tenant, weight)
-
     def _check_whole(self, batch: Batch) -> None:
         """Raise a 413 if the items without ids do not fit into one envelope."""
         plain, _ = batch.apart()
@@ -390,18 +378,9 @@ def _checked(caller: Caller, asks: Answering, parse: Callable[[bytes], Found], b
     """
     parsed = parse(body)
     if parsed is not None:
-        batch = parsed.batch
-        caller.check_size(batch.increments)
-        caller.check_names(batch.sums)
-        caller.check_names(item.counter for item in batch.keyed)
-        asks.check_number(batch)
-        batch.keyed = caller.owned_items(batch.keyed)
+        caller.check_batch(parsed.batch)
+        asks.check_number(parsed.batch)
     return parsed
-
-
-def _answer_of_batch(parsed: parse.Parsed, receipt: str) -> dict[str, object]:
-    answer = {"accepted": parsed.batch.increments, "rejected": parsed.rejected, "receipt": receipt}
-    return answer | ({"rejected_count": parsed.bad} if parsed.bad > len(parsed.rejected) else {})
 
 
 def _accepted(body: bytes) -> Reply:

@@ -157,14 +157,15 @@ class Bodies(Shares):
 
     def __init__(self, limit: int, timeout: float) -> None:
         super().__init__(MOST_BODIES * limit)
-        self._largest = limit
+        self.largest = limit
+        """Bytes of the largest body."""
         self._timeout = timeout
         self._lock = FairLock()
         self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         """What `parse` returns for the body of a request about one counter or one job."""
-        limit = min(MOST_OF_ONE, self._largest)
+        limit = min(MOST_OF_ONE, self.largest)
         with self._reserving(request) as reserved:
             return (await self._read(request, reserved, limit, parse, slow=SMALL_OF_ONE))[0]
 
@@ -175,7 +176,21 @@ class Bodies(Shares):
         first: it returns the same, or None, and takes less time.
         """
         with self._reserving(request) as reserved:
-            return await self._read(request, reserved, self._largest, parse, slow=SMALL, quick=quick)
+            return await self._read(request, reserved, self.largest, parse, slow=SMALL, quick=quick)
+
+    def check(self, tenant: str, size: int) -> None:
+        """Raise `ShareError` if this body is not to be parsed, as too much of this tenant was refused lately."""
+        if size > FREE:
+            self._refused.check(tenant)
+
+    @contextmanager
+    def judging(self, tenant: str, size: int, items: int = 0) -> Iterator[None]:
+        """In this context, the batch in a body of so many bytes is judged. If that fails, so many items are refused."""
+        try:
+            yield
+        except (BodyError, Problem):
+            self._refused.charge(tenant, size, items)
+            raise
 
     def refused(self, tenant: str, size: int, items: int) -> None:
         """Call it if so many items of a batch were refused, which took so many bytes of its body."""
@@ -196,7 +211,7 @@ class Bodies(Shares):
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity" or len(body) > FREE:
             self._refused.check(reserved.tenant)
-        most = min(limit, allowed(body, coding, self._largest))
+        most = min(limit, allowed(body, coding, self.largest))
         reserved.decoded = len(body)
         try:
             if len(body) <= LARGE and (decoded := small(body, coding, most, LARGE)) is not None:
@@ -217,7 +232,7 @@ class Bodies(Shares):
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
         """The size of the body as its headers announce it, or 0; a `Problem` 413 if that is too large."""
-        limit = self._largest if most is None else most
+        limit = self.largest if most is None else most
         length = request.content_length or 0
         if length > limit:
             raise too_large(limit)
@@ -269,13 +284,13 @@ class Bodies(Shares):
 
     def admit(self, tenant: str, more: int, size: int) -> None:
         """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""
-        kept = self.limit // _KEPT if size > self.limit // _SMALL else 0
+        kept = self.largest // _KEPT if size > self.largest // _SMALL else 0
         if self.left(more) < kept:
             raise OverloadedError("too many large bodies are arriving at once")
         if self.excess(tenant, more):
             raise ShareError(
                 f"this client ({tenant}) is sending {self.held_by(tenant)} bytes in other requests; {more} more would"
-                f" exceed its share of {self.limit}: send fewer large bodies at once"
+                f" exceed its share of {self.largest}: send fewer large bodies at once"
             )
         self.enter(tenant, more)
 

@@ -133,7 +133,7 @@ class StatsdSender:
         return True
 
     async def _publish(self, batch: Batch, caller: Caller, id_: str) -> None:
-        drafts = self._publishing.add_whole(batch, caller.batch_id(id_, batch.content), caller.tenant)
+        drafts = self._publishing.add_batch(batch, caller.tenant, 0, caller.batch_id(id_, batch.content))
         await self._publishing.durable(drafts[0])
 
     def _lose(self, why: str, lines: int) -> None:

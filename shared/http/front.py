@@ -40,8 +40,8 @@ MOST_HELD: Final = 16_384
 """Bytes behind a request after which no more are read. While they are, we notice that a client hangs up."""
 LINGER: Final = 2.0
 """Seconds for a client to read why it was refused, while what it still sends is dropped."""
-LARGEST: Final = 4_096
-"""Most bytes of a plain request."""
+LARGEST: Final = 69_632
+"""Most bytes of a plain request: those of a head, and of a body that is parsed at once."""
 KNOWN: Final = 2_048
 """So many plain requests of at most `REPEATED` bytes are remembered, as most clients send the same ones again."""
 REPEATED: Final = 512

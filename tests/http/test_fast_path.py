@@ -15,9 +15,19 @@ from shared.model.errors import CountersinkError, OverloadedError, StorageFullEr
 from tests.http.both_ways import END, by_aiohttp, check, check_totals, connected, pair, post, refused
 from tests.http.service import Service
 
-GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
-_ITEMS: Final = b'[{"counter":"c"}]'
-BATCH: Final = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (len(_ITEMS), _ITEMS)
+
+def batch(body: bytes, headers: bytes = b"") -> bytes:
+    return post(body, headers).replace(b"/v1/counters/c ", b"/v1/increments ")
+
+
+def get(target: bytes) -> bytes:
+    return b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % target
+
+
+BATCH: Final = batch(b'[{"counter":"c"}]')
+ODD: Final = batch(b'[{"counter":"c","delta":1},{"counter":"d"}]')
+"""A batch whose items do not have the same fields."""
+_MANY: Final = b",".join([b'{"counter":"n%d"}' % number for number in range(90)])
 CHUNKED: Final = post(None, b"Transfer-Encoding: chunked\r\n") + b"c\r\n" + b'{"delta": 3}' + b"\r\n0\r\n\r\n"
 
 SHORT: Final = (
@@ -36,7 +46,19 @@ SHORT: Final = (
     post(name=b"d%41%2F%C3%A9"),
     post(name=b"a.b~c!$&'()*+,;=:@-_"),
     post(name=b"x" * 400),
-    *(post(name=name).replace(b"POST", b"GET") for name in (b"c", b"d%41%2F%C3%A9", b"never")),
+    *(post(name=name).replace(b"POST", b"GET") for name in (b"c", b"d%41%2F%C3%A9", b"never", b"c?max_age=0")),
+    BATCH,
+    batch(b'[{"counter":"c","delta":-3},{"counter":"d","delta":4},{"counter":"c","delta":5}]\r\n'),
+    batch(b'{"counter":"c"}\n{"counter":"e"}\n', b"Content-Type: application/x-ndjson\r\n"),
+    batch(b'{"counters":{"c":2,"f":-1}}'),
+    batch(b'[{"counter":"c","id":"four"},{"counter":"c","id":"four"}]'),
+    batch(b'[{"counter":"c","delta":1,"id":"four"},{"counter":"c","delta":1,"id":"five"}]'),
+    batch(b"[%b]" % _MANY, b"Idempotency-Key: six\r\n"),
+    batch(b"[%b]" % _MANY, b"Idempotency-Key: six\r\n"),
+    batch(b'[{"counter":"c","id":"seven"}]', b"Idempotency-Key: eight\r\n"),
+    get(b"/v1/counters?name=c&name=d%41%2F%C3%A9&name=never&name=c"),
+    get(b"/v1/counters?max_age=0&prefix=d&limit=1"),
+    get(b"/v1/counters"),
 )
 """What must go the short way."""
 
@@ -52,9 +74,25 @@ _ODD_NAMES: Final = (
 _LINE: Final = b"POST /v1/counters/c HTTP/1.1\r\n"
 _AFTER: Final = b"\r\nHost: h\r\n\r\n"
 LONG: Final = (
-    GET,
-    BATCH,
+    ODD,
     CHUNKED,
+    *(
+        batch(body)
+        for body in (b"", b"[]", b"{}", b'[{"counter":""}]', b'[{"counter":"c"},{"counter":"."}]', b"[1]", b"[")
+    ),
+    *(batch(body) for body in (b'{"counters":{"c":1,"c":2}}', b'{"counters":{}}', b'[{"counter":"c"}]x', b"counter=c")),
+    *(batch(b'[{"counter":"c"}]', header) for header in (b"Expect: 100-continue\r\n", b"Idempotency-Key: \r\n")),
+    batch(b'[{"counter":"c"}]', b"Content-Encoding: gzip\r\n"),
+    batch(b'[{"counter":"c","delta":2,"id":"four"}]'),
+    batch(b"[%b]" % _MANY[: _MANY.rindex(b",")], b"Idempotency-Key: six\r\n"),
+    batch(b'[{"counter":"c"}]').replace(b"/v1/increments", b"/v1/increments?ack=none"),
+    batch(b" " * 1_900 + b'[{"counter":"c"}]'),
+    batch(b" " * 2_100 + b'[{"counter":"c"}]'),
+    *(
+        get(b"/v1/counters?" + query)
+        for query in (b"name=c&limit=1", b"name=", b"name=%zz", b"x=1", b"key=k", b"name=c#d")
+    ),
+    *(get(b"/v1/counters" + query) for query in (b"?", b"?limit=0", b"?limit=1&page_token=x", b"?prefix=%00", b"/")),
     *(post(name=name).replace(b"POST", b"GET") for name in _ODD_NAMES),
     post(b"{}").replace(b"POST", b"GET"),
     post(None, b"Range: bytes=0-3\r\nIf-None-Match: *\r\nAccept-Encoding: gzip\r\n").replace(b"POST", b"GET"),
@@ -133,11 +171,11 @@ async def _http(services: tuple[Service, Service]) -> list[bytes]:
     "around",
     [
         (_LINE + b"X: ", b""),
-        (GET + _LINE + b"X: ", b""),
+        (ODD + _LINE + b"X: ", b""),
         (post(None, b"Transfer-Encoding: chunked\r\n") + b"%x\r\n" % len(post()), b"\r\n0\r\n\r\n"),
         (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
         (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n " % (len(post()) + 2), b" "),
-        (GET + _LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
+        (ODD + _LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
     ],
 )
 async def test_what_only_looks_like_a_request_is_none(
@@ -161,7 +199,7 @@ async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Ser
 
 async def _check_mixtures(services: tuple[Service, Service], seed: int, rounds: int) -> None:
     chance = random.Random(seed)
-    usual = [*SHORT, GET, BATCH, CHUNKED, post(b"[]"), post(name=b"c?by=3")]
+    usual = [*SHORT, ODD, CHUNKED, post(b"[]"), post(name=b"c?by=3")]
     unusual = await _http(services)
     for _ in range(rounds):
         requests = [chance.choice(usual) for _ in range(chance.randint(1, 12))]
@@ -192,9 +230,7 @@ def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
     uvloop.run(run())
 
 
-@pytest.mark.parametrize(
-    "between", [GET, BATCH, post(b"[]", b"TE: x\r\n"), post(name=b"c?by=3"), post(b"{}", b"TE: x\r\n")]
-)
+@pytest.mark.parametrize("between", [ODD, post(b"[]", b"TE: x\r\n"), post(name=b"c?by=3"), post(b"{}", b"TE: x\r\n")])
 async def test_after_what_went_the_long_way_the_short_one_is_open_again(
     services: tuple[Service, Service], between: bytes
 ) -> None:
@@ -230,10 +266,10 @@ async def test_a_publish_that_failed_is_said_in_the_same_words(
         for service in services:
             patch.setattr(service.parts.publisher, "publish", fail)
         before = refused()
-        answers = await check(services, [post(), post(b'{"id": "x"}'), END], patient=True)
-        assert answers.count(b"Retry-After: ") == 2
-        assert refused()[1] - before[1] == 4
-    assert [by_aiohttp(service) for service in services] == [1, 3]
+        answers = await check(services, [post(), post(b'{"id": "x"}'), BATCH, END], patient=True)
+        assert answers.count(b"Retry-After: ") == 3
+        assert refused()[1] - before[1] == 6
+    assert [by_aiohttp(service) for service in services] == [1, 4]
     assert (await check(services, [post(), END], patient=True)).startswith(b"HTTP/1.1 202 ")
 
 
@@ -246,9 +282,10 @@ async def test_a_read_that_failed_is_said_in_the_same_words(
     with monkeypatch.context() as patch:
         for service in services:
             patch.setattr(service.ingest.reader, "read", fail)
-        answers = await check(services, [post().replace(b"POST", b"GET"), END], patient=True)
-        assert answers.startswith(b"HTTP/1.1 503 ")
-    assert [by_aiohttp(service) for service in services] == [1, 2]
+        reads = [post().replace(b"POST", b"GET"), get(b"/v1/counters?name=c")]
+        answers = await check(services, [*reads, END], patient=True)
+        assert answers.count(b"HTTP/1.1 503 ") == 2
+    assert [by_aiohttp(service) for service in services] == [1, 3]
 
 
 async def test_however_a_request_is_mutilated(services: tuple[Service, Service]) -> None:

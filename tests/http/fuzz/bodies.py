@@ -24,6 +24,11 @@ _IDS: Final = (
 )  # fmt: skip
 _GOOD_IDS: Final = 4
 _FIELDS: Final = ("delta", "id", "counter", "counters", "by", "", "d", "Delta", "__proto__", ":")
+PLAIN_NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
+PLAIN_DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
+PLAIN_IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
+_KINDS: Final = ("counter", "counter delta", "counter delta", "counter id", "delta counter id", "counter delta delta")
+"""The fields of an item."""
 _INSERTED: Final = (
     *(
         b"\x00", b"\xff", b"\xef\xbb\xbf", b"\\ud800", b"\\u0000", b"\\u0064", b"\xed\xa0\x80", b"\xc3", b'"',
@@ -62,6 +67,25 @@ def batch(chance: Random) -> bytes:
         items = [_item(chance) for _ in range(number)]
         text = "[" + chance.choice((",", ", ", "\n,")).join(items) + "]" if kind < 0.75 else "\n".join(items)
     return perhaps_damaged(chance, text.encode(errors="surrogatepass"))
+
+
+def plain_batch(chance: Random) -> bytes:
+    """A batch of a form for which there is a parser of its own, or nearly so."""
+    names = [chance.choice(PLAIN_NAMES[: chance.choice((4, 4, len(PLAIN_NAMES)))]) for _ in range(4)]
+    deltas = [chance.choice(PLAIN_DELTAS[: chance.choice((2, 4, len(PLAIN_DELTAS)))]) for _ in names]
+    if chance.random() < 0.2:
+        return perhaps_damaged(chance, json.dumps({"counters": dict(zip(names, deltas, strict=True))}).encode())
+    ids = [chance.choice(PLAIN_IDS[: chance.choice((3, len(PLAIN_IDS)))]) for _ in names]
+    kinds = [chance.choice(_KINDS)] * 4 if chance.random() < 0.7 else chance.choices(_KINDS, k=4)
+    items = []
+    for kind, name, delta, client_id in zip(kinds, names, deltas, ids, strict=True):
+        fields = {"counter": name, "delta": delta, "id": client_id}
+        members = ",".join(f"{json.dumps(field)}:{json.dumps(fields[field])}" for field in kind.split())
+        items.append(f"{{{members}}}")
+    if chance.random() < 0.5:
+        return perhaps_damaged(chance, b"[%b]" % ",".join(items).encode())
+    between = [chance.choice(("\n", "\n", "\n", "\n\n", " ", "", "\r\n", ",\n")) for _ in items]
+    return perhaps_damaged(chance, "".join(map("".join, zip(items, between, strict=True))).encode())
 
 
 def perhaps_damaged(chance: Random, body: bytes) -> bytes:

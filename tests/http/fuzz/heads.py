@@ -42,6 +42,22 @@ QUERIES: Final = (
     *(b"wait=applied&timeout=0", b"wait=applied&timeout=0.05", b"wait=no", b"timeout=1", b"ack=all", b"%zz", b"by=3&x"),
     *(b"key=" + text_of("web").encode(), b"key=" + text_of("all").encode(), b"by=2&key=x", b"key=&key="),
 )  # fmt: skip
+LISTS: Final = (
+    *(
+        b"/v1/counters?max_age=0&name=c&name=page:1",
+        b"/v1/counters?name=page:1&max_age=0",
+        b"/v1/counters?name=c&name=c",
+    ),
+    *(b"/v1/counters?prefix=p&max_age=0", b"/v1/counters?max_age=0&limit=2", b"/v1/counters?limit=0", b"/v1/counters"),
+    *(b"/v1/counters?name=c&prefix=p", b"/v1/counters?name=%C3%A9&name=a%2Fb", b"/v1/counters?name=", b"/v1/counters?"),
+    *(
+        b"/v1/counters?name=c&x=1",
+        b"/v1/counters?name=%zz",
+        b"/v1/counters?name=c+d&max_age=x",
+        b"/v1/counters/c?name=c",
+    ),
+    *(b"/v1/counters?name=c&key=" + text_of("all").encode(), b"/v1/counters?name=c#x", b"/v1/counters/c?max_age=1"),
+)
 IDS: Final = (
     b"one", b"two", b"three", b"", b"k" * 1_000, b"k" * 1_001, b"\xc3\xa9", b"\xe9", b"a b",
     b"own-" + b"0" * 32 + b".x",

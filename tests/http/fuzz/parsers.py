@@ -28,11 +28,6 @@ from tests.http.fuzz.requests import request
 from tests.http.fuzz.side import MAX_BODY
 
 _HEADS: Final = Heads(FastPath(None, None, None, MAX_BODY, log=LOG).head)  # type: ignore[arg-type] # it only looks
-_NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
-_DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
-_IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
-_KINDS: Final = ("counter", "counter delta", "counter delta", "counter id", "delta counter id", "counter delta delta")
-"""The fields of an item."""
 Answers = tuple[Any, Any]
 """What the fast parser says, and the slow one."""
 
@@ -45,7 +40,7 @@ def parsers(seed: int) -> tuple[bytes, str]:
             (_json, bodies.single),
             (_single, bodies.single),
             (_batch, bodies.batch),
-            (_batch, _plain_batch),
+            (_batch, bodies.plain_batch),
             (_message, bodies.batch),
             (_message, _own_message),
             (_head, _request),
@@ -171,34 +166,22 @@ def _slow_decode(delivery: Delivery, topic: str) -> Any:
         return codec.decode(delivery, topic)
 
 
-def _plain_batch(chance: Random) -> bytes:
-    """A batch of a form for which there is a parser of its own, or nearly so."""
-    names = [chance.choice(_NAMES[: chance.choice((4, 4, len(_NAMES)))]) for _ in range(4)]
-    deltas = [chance.choice(_DELTAS[: chance.choice((2, 4, len(_DELTAS)))]) for _ in names]
-    if chance.random() < 0.2:
-        return bodies.perhaps_damaged(chance, json.dumps({"counters": dict(zip(names, deltas, strict=True))}).encode())
-    ids = [chance.choice(_IDS[: chance.choice((3, len(_IDS)))]) for _ in names]
-    kinds = [chance.choice(_KINDS)] * 4 if chance.random() < 0.7 else chance.choices(_KINDS, k=4)
-    items = []
-    for kind, name, delta, client_id in zip(kinds, names, deltas, ids, strict=True):
-        fields = {"counter": name, "delta": delta, "id": client_id}
-        members = ",".join(f"{json.dumps(field)}:{json.dumps(fields[field])}" for field in kind.split())
-        items.append(f"{{{members}}}")
-    if chance.random() < 0.5:
-        return bodies.perhaps_damaged(chance, b"[%b]" % ",".join(items).encode())
-    between = [chance.choice(("\n", "\n", "\n", "\n\n", " ", "", "\r\n", ",\n")) for _ in items]
-    return bodies.perhaps_damaged(chance, "".join(map("".join, zip(items, between, strict=True))).encode())
-
-
 def _own_message(chance: Random) -> bytes:
     """What we write, or nearly so: members may be missing, unknown, of another kind, or there twice."""
-    names = [chance.choice(_NAMES[: chance.choice((4, 4, len(_NAMES)))]) for _ in range(chance.randint(0, 3))]
+    names = [
+        chance.choice(bodies.PLAIN_NAMES[: chance.choice((4, 4, len(bodies.PLAIN_NAMES)))])
+        for _ in range(chance.randint(0, 3))
+    ]
     sums = [(name, chance.choice((-9, 1, 1, 7, 2**61, -(2**61) - 1))) for name in names]
     members: list[tuple[str, Any]] = [("counters", sums), ("created", chance.choice((0, 1, 10**12, 10**12, -1, 1.5)))]
     if chance.random() < 0.5:
         members.append(("counts", [(name, chance.choice((0, 1, 2, 2, 2, 2**40, -1))) for name in names]))
     if chance.random() < 0.5:
-        item = {"id": chance.choice(_IDS), "counter": chance.choice(_NAMES[:6]), "delta": chance.choice(_DELTAS)}
+        item = {
+            "id": chance.choice(bodies.PLAIN_IDS),
+            "counter": chance.choice(bodies.PLAIN_NAMES[:6]),
+            "delta": chance.choice(bodies.PLAIN_DELTAS),
+        }
         fields = [field for field in item.items() if chance.random() < 0.95]
         members.append(("keyed", [dict(fields)]))
     if chance.random() < 0.3:

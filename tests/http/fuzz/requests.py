@@ -23,12 +23,14 @@ def request(chance: Random, *, undurable: bool) -> Request:
     if kind < 0.66:
         return _increment(chance, undurable=undurable)
     if kind < 0.76:
+        if chance.random() < 0.4:
+            return _usual(chance, b"/v1/increments", bodies.plain_batch(chance))
         return _of(chance, b"POST", b"/v1/increments" + _query(chance, 0.2), bodies.batch(chance))
     if kind < 0.85:
         target = b"/v1/counters/" + _name(chance) + chance.choice((b"", b"?max_age=0"))
         return _of(chance, chance.choice((b"GET", b"GET", b"HEAD")), target, None)
     if kind < 0.91:
-        paths = (b"/version", b"/healthz", b"/v1/receipts/r", b"/v1/counters?max_age=0&name=c&name=page:1", b"/no")
+        paths = (b"/version", b"/healthz", b"/v1/receipts/r", b"/no", *heads.LISTS)
         return _of(chance, b"GET", chance.choice(paths), chance.choice((None, None, b"{}")))
     if kind < 0.945:
         method = chance.choice((b"OPTIONS", b"PUT", b"DELETE", b"PATCH", b"post", b"X"))
@@ -36,9 +38,10 @@ def request(chance: Random, *, undurable: bool) -> Request:
     return _wrong(chance, undurable=undurable)
 
 
-def _usual(chance: Random) -> Request:
-    """An increment of the form that the fast path takes."""
-    body = bodies.single(chance)
+def _usual(chance: Random, target: bytes | None = None, body: bytes | None = None) -> Request:
+    """One increment, or a batch, of the form that the fast path takes."""
+    target = b"/v1/counters/" + _name(chance) if target is None else target
+    body = bodies.single(chance) if body is None else body
     lines = [b"Host: h", b"Content-Length: %d" % len(body)]
     if chance.random() < 0.8:
         lines.append(b"Authorization: Bearer " + text_of(_key(chance)).encode())
@@ -49,7 +52,7 @@ def _usual(chance: Random) -> Request:
     if chance.random() < 0.08:
         lines.append(_again(chance, lines))
     chance.shuffle(lines)
-    line = b"POST /v1/counters/%b HTTP/1.1\r\n" % _name(chance)
+    line = b"POST %b HTTP/1.1\r\n" % target
     return Request(line + b"\r\n".join(lines) + b"\r\n\r\n" + body, framed=len(body) <= MAX_BODY)
 
 

@@ -55,10 +55,11 @@ class Users:
         """Whether it was answered 202."""
         ingest = self._random.choice(self._system.ingests)
         delta, name = self._history.delta(bit), f"{counter}-{bit}"
+        whole = Batch({counter: delta}, {}, [], 1)
         add: dict[str, Any] = {
             "plain": lambda: ingest.publishing.add(counter, delta),
             "id": lambda: ingest.publishing.add_keyed(Increment(counter, delta, name)),
-            "batch": lambda: ingest.publishing.add_whole(Batch({counter: delta}, {}, [], 1), of_key(name))[0],
+            "batch": lambda: ingest.publishing.add_batch(whole, envelope_id=of_key(name))[0],
         }
         with self._system.acting(ingest.owner):
             handler = self._loop.create_task(self._handle(ingest, add[kind]))

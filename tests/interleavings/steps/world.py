@@ -304,8 +304,8 @@ class World:
     def send_batch(self, ingest: IngestProcess, counter: str, key: str) -> None:
         """The same."""
         bit, delta = self._named(counter, key)
-        batch = Batch({counter: delta}, {}, [], 1)
-        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_whole(batch, of_key(counter + key))[0])
+        batch, id_ = Batch({counter: delta}, {}, [], 1), of_key(counter + key)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_batch(batch, envelope_id=id_)[0])
 
     def _named(self, counter: str, name: str) -> tuple[int, int]:
         if (counter, name) not in self.named:
