@@ -45,6 +45,10 @@ LARGEST: Final = 69_632
 KNOWN: Final = 2_048
 """So many plain requests of at most `REPEATED` bytes are remembered, as most clients send the same ones again."""
 REPEATED: Final = 512
+PATIENCE: Final = 0.05
+"""Seconds for the body of a plain request, which many clients send apart from its head. Then aiohttp gets what is
+there, as handlers have bounds for slow bodies.
+"""
 FREE, PLAIN, LENT = 0, 1, 2
 """Who has the request: nobody, the front, aiohttp."""
 _EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
@@ -72,8 +76,8 @@ class Front(asyncio.Protocol):
 
     __slots__ = (
         *("_begun", "_checked", "_chunks", "_deaf", "_ended", "_full", "_held", "_inner", "_kept", "_known", "_leaves"),
-        *("_owed", "_paused", "_probed", "_request", "_returned", "_since", "_spoilt", "_state", "_stuck", "_unread"),
-        *("_watchdog", "is_crowded", "is_stream", "peer", "tenant", "transport"),
+        *("_needs", "_owed", "_patience", "_paused", "_probed", "_request", "_returned", "_since", "_spoilt", "_state"),
+        *("_stuck", "_unread", "_watchdog", "is_crowded", "is_stream", "peer", "tenant", "transport"),
     )
 
     transport: asyncio.Transport
@@ -101,6 +105,9 @@ class Front(asyncio.Protocol):
         self._chunks: Chunks | None = None
         self._held = bytearray()
         self._owed = self._kept = self._checked = 0
+        self._needs = 0
+        """How many bytes must have come before the next look at a plain request. -1: it is not waited for any more."""
+        self._patience: asyncio.TimerHandle | None = None
         self._state = FREE
         self._returned = self._probed = self._spoilt = False
         self._paused = False
@@ -126,6 +133,7 @@ class Front(asyncio.Protocol):
         self._watchdog.leave(self)
         self._held.clear()
         self._deaf = True
+        self._stop_waiting()
         if self._inner is not None:
             self._inner.connection_lost(cast("Exception | None", exc))
             content = None if self._request is None else self._request.content
@@ -153,7 +161,7 @@ class Front(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Begin what has come whole, until something has to be waited for."""
-        while self._held and self._is_free() and (used := self._take(self._held)):
+        while len(self._held) > max(self._needs - 1, 0) and self._is_free() and (used := self._take(self._held)):
             del self._held[:used]
             if self._owed:
                 self._pay()
@@ -184,7 +192,7 @@ class Front(asyncio.Protocol):
         self._pace()
 
     def _note_held(self) -> None:
-        kept = 0 if self._is_free() else len(self._held)
+        kept = len(self._held) if self._needs or not self._is_free() else 0
         if kept != self._kept:
             self._kept = kept
             self._watchdog.hold(self, self.transport.get_write_buffer_size() if self._stuck else 0, kept)
@@ -205,20 +213,42 @@ class Front(asyncio.Protocol):
         except RefusedError as error:
             self._refuse(error.status, error.detail)
             return 0
-        if self._watchdog.draining:
+        if self._watchdog.draining and not self._needs:
             return 0
         self._checked = 0
         size = end + 4
         whole = size + head.length
         plain = self._watchdog.plain
-        if plain is not None and head.plain is not None and whole <= min(len(held), LARGEST) and not self.is_crowded:
-            request = plain.recognise(*line, head.plain, bytes(held[size:whole]))
+        is_patient = self._needs >= 0
+        self._stop_waiting()
+        if plain is not None and head.plain is not None and whole <= LARGEST and not self.is_crowded:
+            if whole > len(held) and is_patient and line.method == b"POST":
+                self._wait_for(whole)
+                return 0
+            request = None
+            if whole <= len(held):
+                request = plain.recognise(*line, head.plain, bytes(held[size:whole]))
             if request is not None and self._answers(request):
                 if request.is_usual:
                     self._watchdog.remember(bytes(held[:whole]), request)
                 return whole
         self._lend(bytes(held[:size]), head.length, is_last=head.is_last or self.is_crowded)
         return size
+
+    def _wait_for(self, whole: int) -> None:
+        """Let the rest of a plain request come."""
+        self._needs = whole
+        self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._wait_no_more)
+
+    def _wait_no_more(self) -> None:
+        self._needs = -1
+        self.go_on()
+
+    def _stop_waiting(self) -> None:
+        self._needs = 0
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _answers(self, request: Any) -> bool:
         plain = self._watchdog.plain
@@ -395,7 +425,9 @@ class Front(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close the connection as soon as its request is answered."""
-        if self._is_free():
+        if self._needs:
+            self._wait_no_more()
+        elif self._is_free():
             self.transport.close()
 
     def drop(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -258,3 +259,38 @@ async def test_stopping_under_load_keeps_each_promise(tmp_path: Path) -> None:
         assert totals["c"].value == answered > 400  # all that was counted was answered, too
         for client in clients:
             client.writer.close()
+
+
+@pytest.mark.parametrize("pieces", [2, 5])
+async def test_a_body_that_comes_soon_after_its_head_is_waited_for(service: Service, pieces: int) -> None:
+    items = b"[%b]" % b",".join([b'{"counter":"n%04d"}' % number for number in range(2_000)])
+    batch = post(items).replace(b"/v1/counters/c ", b"/v1/increments ")
+    async with connected(service) as client:
+        for number, data in enumerate((post(b'{"delta": 2}'), batch, post(b'{"delta": 3}')), 1):
+            head = data.index(b"\r\n\r\n") + 4
+            cuts = [0, *(head + place * (len(data) - head) // (pieces - 1) for place in range(pieces))]
+            for begin, end in pairwise(cuts):
+                client.writer.write(data[begin:end])
+                if end < len(data):
+                    await poll(lambda end=end: [len(one._held) for one in connections(service)] == [end])
+            await client.until(lambda number=number: client.answers() == number)  # type: ignore[misc]
+        assert client.seen.count(b"HTTP/1.1 202 ") == 3
+    assert by_aiohttp(service) == 0
+    assert server_of(service).watchdog.held.held == 0
+
+
+@pytest.mark.parametrize("drains", [False, True])
+async def test_a_body_that_does_not_come_is_left_to_aiohttp(service: Service, *, drains: bool) -> None:
+    data = post(b'{"delta": 2}')
+    async with connected(service) as client:
+        client.writer.write(data[:-5])
+        await poll(lambda: [one for one in connections(service) if one._needs])
+        if drains:
+            for one in connections(service):
+                one.drain()
+        await poll(lambda: by_aiohttp(service) == 1)
+        client.writer.write(data[-5:])
+        await client.until(lambda: client.answers() == 1)
+        await client.ask(post())
+    assert by_aiohttp(service) == 1
+    assert await service.totals() == {"c": 3}
