@@ -5,12 +5,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from shared.http.shares import Shares
+from shared.http.shares import Shares, excess_of
 from shared.model.errors import OverloadedError, ShareError
 
 
 class Places(Shares):
-    """Tenants take places of their share for as long as a request lasts."""
+    """Tenants take places for as long as a request lasts. Their shares are rounded up to a whole request, as there may
+    be room for few: so a client that is alone may have two of three.
+    """
 
     def __init__(self, most: int, are: str, instead: str) -> None:
         """`are` says what takes the places, as in "6 ARE"; `instead` says what a client can do if none is left."""
@@ -25,7 +27,7 @@ class Places(Shares):
         """
         if self.left(number) < 0:
             raise OverloadedError(f"{self.held} {self._are}: try again later, or {self._instead}")
-        if self.excess(tenant, number):
+        if excess_of(self.held_by(tenant), number, self.left(0)):
             raise ShareError(
                 f"{self.held_by(tenant)} {self._are} for this client ({tenant}), which is its share of the"
                 f" {self.limit} that may:"

@@ -3,11 +3,14 @@
 import doctest
 from itertools import cycle
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.access.shares import Places
 from shared.http import shares as module
 from shared.http.shares import Shares
+from shared.model.errors import OverloadedError, ShareError
 
 HOLDERS = "abcd"
 
@@ -74,3 +77,15 @@ def test_an_excess_is_what_has_to_leave_before(own: int, others: int, free: int,
         assert not shares.excess("a", more)
         shares.limit -= 1
         assert shares.excess("a", more) == 1
+
+
+def test_shares_of_places_are_rounded_up_to_a_whole_request() -> None:
+    places = Places(24, "streams are open", "end one")
+    with places.take("a", 8), places.take("a", 8):
+        with pytest.raises(
+            ShareError, match=r"^16 streams are open for this client \(a\), .* share of the 24 that may"
+        ):
+            places.take("a", 8).__enter__()
+        with places.take("b", 8), pytest.raises(OverloadedError, match=r"^24 streams are open: .*, or end one$"):
+            places.take("c", 8).__enter__()
+    assert (places.held, places.holders) == (0, {})
