@@ -4,15 +4,16 @@ them.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
 from shared.model.buckets import Instant
 from shared.model.errors import InexactError, OverloadedError, TransientError
-from shared.model.words import Guard, Reading, Total, View
+from shared.model.words import Entry, Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
-from shared.ports.store import CounterNames, Snapshots
+from shared.ports.store import CounterNames, Snapshot, Snapshots
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -35,7 +36,7 @@ _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
 
-def is_large(view: View) -> bool:
+def _is_large(view: View) -> bool:
     """Whether to add up its entries would keep the event loop busy for too long."""
     entries = view.entries
     return bool(entries) and (len(entries) > LARGE or sum([len(entry.keyed) for entry in entries]) > LARGE)
@@ -46,7 +47,12 @@ def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
     return {name: frozenset(keys_of(view)) for name, view in views.items() if view.entries}
 
 
-async def settle_found(
+def _is_too_early(snapshot: Snapshot, views: Mapping[str, View]) -> bool:
+    """Whether an entry that the snapshot needs may be gone from a view."""
+    return any(snapshot.time < view.floor for view in views.values())
+
+
+async def _settle_found(
     overlay: Overlay, views: Mapping[str, View], settled: Collection[str], time: Instant
 ) -> Collection[str]:
     """Remove the entries that a snapshot at `time` found settled, before anything is answered from it.
@@ -67,6 +73,78 @@ async def settle_found(
     except TransientError:  # the next snapshot tries again
         return {name for name, entries in found.items() if not all(entry.confirmed for entry in entries)}
     return ()
+
+
+class Look(NamedTuple):
+    """Some counters at one instant: what the store holds, and the entries that were pending then."""
+
+    snapshot: Snapshot
+    views: Mapping[str, View]
+    totals: Mapping[str, Total]
+    settled: Collection[str]
+    """The receipts that the store had settled, of those that were asked for."""
+    bases: Mapping[str, Base]
+    ahead: Collection[str]
+    """Counters that may show what others do not see yet, so they are not exact."""
+    large: Collection[str]
+    """Counters with so many entries that they are added up in a thread."""
+
+    async def pending(self, name: str, each: list[tuple[Entry, int]] | None = None) -> int:
+        """What is pending of a counter. `each` gets what each entry adds."""
+        base, view = self.bases[name], self.views[name]
+        large = name in self.large
+        more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
+        assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
+        return more
+
+
+@asynccontextmanager
+async def looking(
+    store: Snapshots,
+    overlay: Overlay,
+    clock: Clock,
+    names: Sequence[str],
+    *,
+    also: Collection[str] = (),
+    viewed: Callable[[], int] = lambda: 0,
+) -> AsyncIterator[Look]:
+    """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant, and
+    those of `also`. `viewed` is called after the view: see `Base`.
+    """
+    for tried in range(MOST_TRIES):
+        born = clock.monotonic()
+        async with store.snapshot() as snapshot:
+            views = await overlay.view(names)
+            number = viewed()
+            if _is_too_early(snapshot, views):
+                await asyncio.sleep(tried * LONGER)
+                continue
+            large = {name for name, view in views.items() if _is_large(view)}
+            asked = await asyncio.to_thread(_keys_of_all, views) if large else _keys_of_all(views)
+            totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
+            ahead = await _settle_found(overlay, views, settled, snapshot.time)
+            bases = {}
+            for name, view in views.items():
+                its = asked.get(name, _NO_KEYS)
+                if totals[name].dead:
+                    its = its.union(ids_of(totals[name].dead))
+                bases[name] = Base(
+                    time=snapshot.time,
+                    as_of=snapshot.as_of,
+                    now=snapshot.now,
+                    total=totals[name],
+                    asked=its,
+                    settled=its.intersection(settled),
+                    born=born,
+                    epoch=view.epoch,
+                    viewed=number,
+                )
+            yield Look(snapshot, views, totals, settled, bases, ahead, large)
+            return
+    raise TransientError(
+        "the store is older than what the broker knows to be applied: see that they belong together, and whether"
+        " the store was restored from a backup"
+    )
 
 
 class _Answer(NamedTuple):
@@ -157,18 +235,16 @@ class Reader:
             return None
         if answer.view.version == view.version:
             return answer.reading
-        more = pending_since(answer.base, answer.reading.pending, answer.view, view)
-        if more is not None:
-            return self._combine(name, answer.base, view, more)
-        if is_large(view):
+        more, keep = pending_since(answer.base, answer.reading.pending, answer.view, view), True
+        if more is None and _is_large(view):
             more = await asyncio.to_thread(pending, answer.base, view)
-            return self._combine(name, answer.base, view, more, keep=self._answers.get(name) is answer)
-        return self._combine(name, answer.base, view, pending(answer.base, view))
+            keep = self._answers.get(name) is answer
+        elif more is None:
+            more = pending(answer.base, view)
+        return None if more is None else self._combine(name, answer.base, view, more, keep=keep)
 
-    def _combine(self, name: str, base: Base, view: View, more: int | None, *, keep: bool = True) -> Reading | None:
-        """The reading with `more` pending; None if the base does not fit the view."""
-        if more is None:
-            return None
+    def _combine(self, name: str, base: Base, view: View, more: int, *, keep: bool = True) -> Reading:
+        """The reading with `more` pending."""
         reading = Reading(
             name=name,
             applied=base.total.value,
@@ -230,47 +306,17 @@ class Reader:
     async def _look(
         self, names: Sequence[str], also: Collection[str] = ()
     ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str], Mapping[str, str]]:
-        """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant."""
-        for tried in range(MOST_TRIES):
-            born = self._clock.monotonic()
-            async with self._store.snapshot() as snapshot:
-                views = await self._overlay.view(names)
-                self._viewed = viewed = self._viewed + 1
-                if any(snapshot.time < view.floor for view in views.values()):
-                    await asyncio.sleep(tried * LONGER)
-                    continue
-                large = {name for name, view in views.items() if is_large(view)}
-                if large:
-                    asked = await asyncio.to_thread(_keys_of_all, views)
-                else:
-                    asked = _keys_of_all(views)
-                totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
-                ahead = await settle_found(self._overlay, views, settled, snapshot.time)
-                found = {}
-                for name, view in views.items():
-                    its = asked.get(name, _NO_KEYS)
-                    if totals[name].dead:
-                        its = its.union(ids_of(totals[name].dead))
-                    base = Base(
-                        time=snapshot.time,
-                        as_of=snapshot.as_of,
-                        now=snapshot.now,
-                        total=totals[name],
-                        asked=its,
-                        settled=its.intersection(settled),
-                        born=born,
-                        epoch=view.epoch,
-                        viewed=viewed,
-                    )
-                    more = await asyncio.to_thread(pending, base, view) if name in large else pending(base, view)
-                    reading = self._combine(name, base, view, more, keep=not also and name not in ahead)
-                    assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
-                    found[name] = reading._replace(exact=False) if name in ahead else reading
-                return found, totals, settled, {name: view.epoch for name, view in views.items()}
-        raise TransientError(
-            "the store is older than what the broker knows to be applied: see that they belong together, and whether"
-            " the store was restored from a backup"
-        )
+        async with looking(self._store, self._overlay, self._clock, names, also=also, viewed=self._count_view) as look:
+            found = {}
+            for name, view in look.views.items():
+                more, ahead = await look.pending(name), name in look.ahead
+                reading = self._combine(name, look.bases[name], view, more, keep=not also and not ahead)
+                found[name] = reading._replace(exact=False) if ahead else reading
+            return found, look.totals, look.settled, {name: view.epoch for name, view in look.views.items()}
+
+    def _count_view(self) -> int:
+        self._viewed += 1
+        return self._viewed
 
 
 # Lists counters: those in the store, together with those whose increments are all pending or dead.

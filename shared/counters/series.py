@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from shared.counters.pending import Base, doubtful, exists, keys_of, pending
-from shared.counters.reader import LONGER, LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large, settle_found
+from shared.counters.pending import doubtful, exists
+from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, Look, looking
 from shared.model.buckets import (
     AHEAD,
     LENGTHS,
@@ -26,11 +26,11 @@ from shared.model.buckets import (
     written_at,
     written_second,
 )
-from shared.model.errors import CountersinkError, OverloadedError, TransientError
+from shared.model.errors import CountersinkError, OverloadedError
 from shared.model.jobs import Span
-from shared.model.words import Entry, View
+from shared.model.words import Entry
 from shared.ports.overlay import Overlay
-from shared.ports.store import Periods, Snapshot
+from shared.ports.store import Periods
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -135,36 +135,24 @@ class SeriesReader:
 
     async def _read_and_close(self, asked: SeriesRange, *, only_whole: bool) -> Series:
         """Read it; and if only that is missing for an exact answer, close the periods that are over, and read again."""
-        for tried in range(MOST_TRIES):
-            async with self._store.snapshot() as snapshot:
-                view = (await self._overlay.view((asked.counter,)))[asked.counter]
-                if snapshot.time < view.floor:
-                    found = None
-                else:
-                    found, to_close = await self._of(snapshot, view, asked, only_whole=only_whole)
-            if found is None:
-                await asyncio.sleep(tried * LONGER)
-            elif to_close is None:
-                return found
-            else:
-                try:
-                    await self._store.close_periods(to_close)
-                except CountersinkError as error:
-                    _log.debug("periods that are over could not be closed, so the series is not exact: %s", error)
-                    return found
-        raise TransientError("the store is older than what the broker knows to be applied")
+        for _ in range(MOST_TRIES):
+            async with looking(self._store, self._overlay, self._clock, (asked.counter,)) as look:
+                found, to_close = await self._of(look, asked, only_whole=only_whole)
+            if to_close is None:
+                break
+            try:
+                await self._store.close_periods(to_close)
+            except CountersinkError as error:
+                _log.debug("periods that are over could not be closed, so the series is not exact: %s", error)
+                break
+        return found
 
-    async def _of(
-        self, snapshot: Snapshot, view: View, asked: SeriesRange, *, only_whole: bool
-    ) -> tuple[Series, WallMillis | None]:
+    async def _of(self, look: Look, asked: SeriesRange, *, only_whole: bool) -> tuple[Series, WallMillis | None]:
         """The series at this instant, and until when periods have to be closed so that it can be exact. None if it is,
         or can't be: what is pending in a period that is over is still to be added to it.
         """
         counter, by, begin, end, to_present = asked
-        large = is_large(view)
-        keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
-        totals, settled = await snapshot.read((counter,), keys)
-        ahead = await settle_found(self._overlay, {counter: view}, settled, snapshot.time)
+        snapshot, view, base = look.snapshot, look.views[counter], look.bases[counter]
         found = await snapshot.counts(counter, by, begin, end)
         now = int(snapshot.as_of * 1_000)
         closed = found.closed if is_plausible(found.closed, now) else 0
@@ -174,19 +162,8 @@ class SeriesReader:
         since = since_of(found.followed, self._rules, counter, by)
         if only_whole:
             begin = min(max(begin, _up(since, LENGTHS[by])), end)
-        base = Base(
-            time=snapshot.time,
-            as_of=snapshot.as_of,
-            now=snapshot.now,
-            total=totals[counter],
-            asked=keys,
-            settled=settled,
-            born=self._clock.monotonic(),
-            epoch=view.epoch,
-        )
         each: list[tuple[Entry, int]] = []
-        more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
-        assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
+        more = await look.pending(counter, each)
         over = min(begin_of(by, now), end)  # the end of the last period that is over
         final = over <= max(begin, closed)
         waits = False
@@ -199,7 +176,7 @@ class SeriesReader:
                 points[when] = points.get(when, 0) + delta
             # A dead letter may wait for ever, so it counts when it is replayed.
             waits = waits or (counts_as < over and delta != 0 and entry.key not in dead)
-        agrees = view.exact and not doubtful(base) and not ahead
+        agrees = view.exact and not doubtful(base) and not look.ahead
         whole = agrees and since <= begin
         kept = {when: points[when] for when in sorted(points) if points[when]}
         series = Series(

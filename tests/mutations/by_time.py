@@ -20,8 +20,8 @@ mutation("buckets have the time of the commit", "flusher.flush.window.buckets_of
     lambda buckets_of: lambda rules, _, sums: buckets_of(rules, 10**12, sums)
 )
 
-mutation("a series lacks what is pending", "shared.counters.series.pending", SERIES)(
-    lambda pending: lambda base, view, _: pending(base, view)
+mutation("a series lacks what is pending", "shared.counters.pending.pending", SERIES)(
+    lambda pending: lambda base, view, *_: pending(base, view)
 )
 
 mutation("a bucket is whole whatever rules there were", "shared.model.buckets.followed_after", STORE, SERIES)(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.mutations.mutation import calling, mutation
+from tests.mutations.mutation import mutation, returning
 from tests.mutations.places import DEAD, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS
 
 
@@ -53,15 +53,15 @@ mutation("an entry made anew is not late", "shared.counters.pending.Pending.add"
 )
 
 mutation("an unconfirmed entry counts", "shared.counters.pending.pending", RACES)(
-    lambda pending: lambda base, view: pending(base, _each_entry(view, confirmed=True))
+    lambda pending: lambda base, view, *each: pending(base, _each_entry(view, confirmed=True), *each)
 )
 
 mutation("a base from before the floor is believed", "shared.counters.pending.pending", RACES, SEEDS)(
-    lambda pending: lambda base, view: pending(base._replace(time=max(base.time, view.floor)), view)
+    lambda pending: lambda base, view, *each: pending(base._replace(time=max(base.time, view.floor)), view, *each)
 )
 
 mutation("a late entry is believed to be unapplied", "shared.counters.pending.pending", RACES)(
-    lambda pending: lambda base, view: pending(base, _each_entry(view, late=False))
+    lambda pending: lambda base, view, *each: pending(base, _each_entry(view, late=False), *each)
 )
 
 mutation("receipts of unconfirmed entries are not asked for", "shared.counters.pending.keys_of", RACES)(
@@ -72,14 +72,14 @@ mutation(
     "a view from before the base is believed",
     "shared.counters.reader.Reader._combine",
     "tests/unit/counters/test_reader.py",
-)(lambda combine: lambda self, name, base, view, **how: combine(self, name, base._replace(viewed=0), view, **how))
+)(lambda combine: lambda self, name, base, *more, **how: combine(self, name, base._replace(viewed=0), *more, **how))
 
-mutation("the overlay is viewed before the instant is chosen", "shared.counters.reader.Reader._look", RACES)(
-    calling(any=lambda _: False)
+mutation("the overlay is viewed before the instant is chosen", "shared.counters.reader._is_too_early", RACES)(
+    returning(False)
 )
 
 mutation("dead receipts are settled in the overlay, and not counted", "shared.counters.pending.pending", DEAD)(
-    lambda pending: lambda base, view: pending(base._replace(total=replace(base.total, dead=())), view)
+    lambda pending: lambda base, view, *each: pending(base._replace(total=replace(base.total, dead=())), view, *each)
 )
 
 mutation(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -74,9 +75,9 @@ async def test_a_read_after_each_write_sums_only_what_came(monkeypatch: pytest.M
     broker = MemoryBroker(clock)
     asked = list[View]()
 
-    def anew(base: Base, view: View) -> int | None:
+    def anew(base: Base, view: View, *each: Any) -> int | None:
         asked.append(view)
-        return pending(base, view)
+        return pending(base, view, *each)
 
     monkeypatch.setattr(reader, "pending", anew)
     written = ProcessOverlay(clock, exact=True)
