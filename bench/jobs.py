@@ -81,7 +81,7 @@ class _Space:
 
     async def by_job(self, at_once: int) -> tuple[float, JobState]:
         """Counters per second."""
-        tasks, overlay = MemoryTasks(self.clock), ProcessOverlay(self.clock)
+        tasks, overlay = MemoryTasks(), ProcessOverlay(self.clock)
         settings = Settings()
         worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
         stop, begun = Stop(), time.monotonic()

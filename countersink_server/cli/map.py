@@ -278,7 +278,7 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     parts = connect(settings)
     try:
         await parts.open()
-        tasks = tasks_of_process(parts.clock, settings.lease)
+        tasks = tasks_of_process()
         compactor = compactor_of(parts.store, parts.clock, settings)
         lives = receipts_live(settings)
         starter = JobStarter(

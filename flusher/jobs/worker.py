@@ -15,6 +15,7 @@ from shared.model.errors import (
     NotAloneError,
     RefusedError,
     TransientError,
+    UnreadableError,
     said_of_bug,
 )
 from shared.model.jobs import (
@@ -260,7 +261,7 @@ class Runner:
             self._pulling = False
             patience.reset()
             for lease in leases:
-                one = group.create_task(self._work(lease), name=f"task behind {lease.task.range.after!r}")
+                one = group.create_task(self._work(lease), name=f"task {lease.token}")
                 self._working[one] = lease
 
     async def _work(self, lease: Lease) -> None:
@@ -273,7 +274,7 @@ class Runner:
             ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
         except NewerError as error:
             metrics.NEWER.inc()
-            _log.warning("a task of job %s needs a newer process: %s", lease.task.job, error)
+            _log.warning("a task is left to newer processes: %s", error)
         else:
             with contextlib.suppress(
                 TransientError
@@ -282,12 +283,18 @@ class Runner:
         del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it runs in a task
 
     async def _done(self, lease: Lease) -> bool:
+        """Whether nothing is left to do of it."""
+        try:
+            task = lease.task
+        except UnreadableError as error:  # otherwise it would come again for ever
+            _log.error("a task is dropped: %s", error)
+            return True
         backoff = self._backoff()
         for left in reversed(range(TRIES)):
             try:
-                await self._worker.work(lease.task)
+                await self._worker.work(task)
             except TransientError as error:
-                _log.warning("a task of job %s failed and is retried: %s", lease.task.job, error)
+                _log.warning("a task of job %s failed and is retried: %s", task.job, error)
                 if left:
                     await backoff.wait()
             else:

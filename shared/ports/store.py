@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from shared.model.buckets import Counts, Followed, Instant, StoreMillis, TimeBucket, WallMillis, WallSeconds
 from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet
-from shared.model.jobs import Done, Job, JobState, Task
+from shared.model.jobs import Done, Job, JobState, Task, read
 from shared.model.receipts import Promise
 from shared.model.words import Commit, Receipt, Receipts, Total
 
@@ -280,7 +280,13 @@ class Lease(NamedTuple):
 
     token: str
     """Names the lease. A later lease of the same task has another token."""
-    task: Task
+    data: bytes
+    """The task, as `jobs.written` wrote it, here or in a newer process."""
+
+    @property
+    def task(self) -> Task:
+        """The task. Raises `NewerError` or `UnreadableError` if this process can't read it."""
+        return read(self.data)
 
 
 class Tasks(Protocol):

@@ -11,16 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.model import jobs
 from shared.model.buckets import BEGINNING, Instant
-from shared.model.errors import BrokerRejectedError, CountersinkError, NewerError, TransientError, UnreadableError
-from shared.model.jobs import Task
+from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
+from shared.model.jobs import Task, written
 from shared.model.words import Delivery, Letter, Message
 from shared.ports.store import Lease
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
 from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
 from shared.pubsub.setup import KeptPublisher
-from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import all_of
 
@@ -328,20 +326,11 @@ class PubsubTasks:
 
     async def publish(self, tasks: Sequence[Task]) -> None:
         if tasks:
-            await self._publisher.publish([Message(jobs.written(task)) for task in tasks])
+            await self._publisher.publish([Message(written(task)) for task in tasks])
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        leases = []
-        for delivery in await self._subscription.pull(limit, MOST_BYTES, wait):
-            try:
-                leases.append(Lease(delivery.token, jobs.read(delivery.message.data)))
-            except NewerError as error:  # when the lease ends, it is handed out again
-                metrics.NEWER.inc()
-                _log.warning("message %s is left to newer flushers: %s", delivery.message_id, error)
-            except UnreadableError as error:
-                _log.error("message %s is dropped: %s", delivery.message_id, error)
-                await self.ack([delivery.token])
-        return leases
+        pulled = await self._subscription.pull(limit, MOST_BYTES, wait)
+        return [Lease(delivery.token, delivery.message.data) for delivery in pulled]
 
     async def extend(self, tokens: Sequence[str]) -> None:
         await self._subscription.extend(tokens, self._lease)

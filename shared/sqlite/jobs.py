@@ -1,6 +1,5 @@
 """Jobs in a SQLite file: the results of their tasks, the room that exports may take, and the tasks that wait."""
 
-import logging
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from shared.model.buckets import StoreMillis, WallMillis
-from shared.model.errors import NewerError, RefusedError, UnreadableError
+from shared.model.errors import RefusedError
 from shared.model.jobs import (
     EXPORT,
     FAILED,
@@ -25,7 +24,6 @@ from shared.model.jobs import (
     check_running,
     noted,
     owner_of,
-    read,
     recalled,
     share_of,
     sharers_of,
@@ -34,7 +32,6 @@ from shared.model.jobs import (
     written,
 )
 from shared.ports.store import Lease
-from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import Leases
 from shared.sqlite.database import READ_TIME, Database, Reserve
@@ -246,8 +243,6 @@ def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict
 # The tasks that wait, with leases like those of the broker's messages.
 
 
-_log = logging.getLogger(__name__)
-
 POLL: Final = 0.05
 """Seconds between two looks for tasks. A look takes a few microseconds."""
 _LEASE_TASKS: Final = """
@@ -281,17 +276,7 @@ class SqliteTasks:
         values = {**self._leases.times(), "limit": limit, "lease": int(self._lease * 1000)}
 
         def work(db: sqlite3.Connection) -> list[Lease]:
-            leases = []
-            for seq, attempt, data in db.execute(_LEASE_TASKS, values).fetchall():
-                try:
-                    leases.append(Lease(f"{seq}.{attempt}", read(data)))
-                except NewerError as error:  # when the lease ends, it is handed out again
-                    metrics.NEWER.inc()
-                    _log.warning("task %d is left to newer flushers: %s", seq, error)
-                except UnreadableError as error:  # otherwise it would end each process that takes it
-                    _log.error("task %d is dropped: %s", seq, error)
-                    db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))
-            return leases
+            return [Lease(f"{seq}.{attempt}", data) for seq, attempt, data in db.execute(_LEASE_TASKS, values)]
 
         return await self._database.write(work)
 

@@ -230,9 +230,9 @@ def redis_overlay(
     return RedisOverlay(settings.overlay, looks, clock, membership=membership, store=store)
 
 
-def tasks_of_process(clock: Clock, lease: float) -> Tasks:
+def tasks_of_process() -> Tasks:
     """A queue that ends with the process, for a command that does a job by itself."""
-    return MemoryTasks(clock, lease)
+    return MemoryTasks()
 
 
 async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)

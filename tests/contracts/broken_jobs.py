@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import StoreMillis
 from shared.model.jobs import RUNNING, Done, Job, JobState, check_running, owner_of
 from tests.contracts.broken import Fault, calls, gives, nothing
 from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.tasks import LeasedTasks
 
 Right = Callable[..., Any]
 
@@ -194,18 +194,18 @@ async def _reversed(listed: Any, limit: int) -> Sequence[JobState]:
     return [*reversed(await listed)][:limit]
 
 
-async def _forget_at_once(tasks: MemoryTasks, right: Right, limit: int, wait: float) -> Any:
+async def _forget_at_once(tasks: LeasedTasks, right: Right, limit: int, wait: float) -> Any:
     leases = await right(limit, wait)
     await tasks.ack([lease.token for lease in leases])
     return leases
 
 
-async def _ack_lost_leases(tasks: MemoryTasks, right: Right, tokens: Sequence[str]) -> None:
+async def _ack_lost_leases(tasks: LeasedTasks, right: Right, tokens: Sequence[str]) -> None:
     for token in tokens:
         tasks._held.pop(int(token.partition(".")[0]), None)
 
 
-async def _give_back_lost_leases(tasks: MemoryTasks, right: Right, tokens: Sequence[str]) -> None:
+async def _give_back_lost_leases(tasks: LeasedTasks, right: Right, tokens: Sequence[str]) -> None:
     for token in tokens:
         tasks._held[int(token.partition(".")[0])].until = 0.0
 

@@ -19,9 +19,10 @@ from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.contracts.test_broken_adapters import LONGEST, first_failure
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.tasks import LeasedTasks
 
 
-def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:
+def make_waiting(kind: type[LeasedTasks] = LeasedTasks) -> Waiting:
     clock = ManualClock()
 
     async def lapse() -> None:
@@ -59,10 +60,23 @@ class GivenBackContract:
         assert len(await waiting.tasks.pull(9, 0)) == 2
 
 
-class TestMemoryTasks(TasksContract, GivenBackContract):
+class TestLeasedTasks(TasksContract, GivenBackContract):
     @pytest.fixture
     async def waiting(self) -> Waiting:
         return make_waiting()
+
+
+class TestMemoryTasks(TasksContract, GivenBackContract):
+    """Its leases end only when their holder ends them."""
+
+    @pytest.fixture
+    async def waiting(self) -> Waiting:
+        tasks = MemoryTasks()
+
+        async def lapse() -> None:
+            await tasks.give_back([*tasks._held])
+
+        return Waiting(tasks, tasks, lapse)
 
 
 class TestSqliteTasks(TasksContract, GivenBackContract):
@@ -74,16 +88,6 @@ class TestSqliteTasks(TasksContract, GivenBackContract):
             clock.turn(61)
 
         return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), lapse)
-
-
-async def test_a_task_that_nobody_can_read_is_dropped(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """Else it would end each flusher that takes it, and come again."""
-    tasks = SqliteTasks(database, ManualClock(), 60)
-    await database.write(lambda db: db.execute("INSERT INTO tasks (data) VALUES (x'7b')").rowcount)
-    await tasks.publish(TASKS)
-    assert sorted(lease.task for lease in await tasks.pull(10, 0)) == sorted(TASKS)
-    assert "task 1 is dropped: this is not a task" in caplog.text
-    assert await database.write(lambda db: db.execute("SELECT count(*) FROM tasks").fetchone()) == (len(TASKS),)
 
 
 async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Database) -> None:
@@ -193,7 +197,7 @@ def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:
     return make
 
 
-def tasks_of(kind: type[MemoryTasks]) -> Callable[[], Awaitable[object]]:
+def tasks_of(kind: type[LeasedTasks]) -> Callable[[], Awaitable[object]]:
     async def make() -> object:
         return make_waiting(kind)
 
@@ -208,9 +212,9 @@ async def test_a_broken_keeper_of_jobs_fails(fault: str) -> None:
 @pytest.mark.parametrize("fault", broken_jobs.TASKS)
 async def test_a_broken_queue_of_tasks_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.contracts.tasks.LONG", 0.05)
-    assert await first_failure(TasksContract(), tasks_of(broken_jobs.TASKS[fault](MemoryTasks)))
+    assert await first_failure(TasksContract(), tasks_of(broken_jobs.TASKS[fault](LeasedTasks)))
 
 
 async def test_the_fakes_themselves_fail_nothing() -> None:
     assert await first_failure(JobsContract(), jobs_of(MemoryJobs), LONGEST) is None
-    assert await first_failure(TasksContract(), tasks_of(MemoryTasks), LONGEST) is None
+    assert await first_failure(TasksContract(), tasks_of(LeasedTasks), LONGEST) is None

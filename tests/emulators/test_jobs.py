@@ -18,7 +18,6 @@ from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Span, Task
@@ -33,6 +32,7 @@ from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
+from tests.world.memory.tasks import LeasedTasks
 from tests.world.series import ALL_KEPT
 
 PAGE = 30
@@ -164,7 +164,7 @@ class TestDatastoreJobs(JobsContract):
 
     async def test_counts_by_time_are_exported(self, datastore: Datastore) -> None:
         store, jobs, clock = await datastore.store(), await jobs_in(datastore), SystemClock()
-        overlay, tasks = ProcessOverlay(clock, exact=True), MemoryTasks(clock)
+        overlay, tasks = ProcessOverlay(clock, exact=True), LeasedTasks(clock)
         hour = int(clock.now()) // 3_600 * HOUR
         names = [f"p:{number:02}" for number in range(25)]
         for number, name in enumerate(names):

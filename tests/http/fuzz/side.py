@@ -122,7 +122,7 @@ class Side:
             clock,
             settings,
             jobs=MemoryJobs(),
-            tasks=MemoryTasks(clock),
+            tasks=MemoryTasks(),
             letters=OneAtATime(
                 make_tools(self._broker, store, overlay, clock, settings),
                 partial(MemoryDeadLetters, self._broker),

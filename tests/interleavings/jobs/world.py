@@ -15,7 +15,6 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import Millis, StoreMillis, WallMillis
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
@@ -32,6 +31,7 @@ from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.jobs import MemoryJobs
+from tests.world.memory.tasks import LeasedTasks
 
 LEASE = 2.0
 LIVE = lifetime(Millis(7 * DAY), of_client=True)
@@ -83,7 +83,7 @@ class RemoteJobs:
 class RemoteTasks:
     """The queue as one process sees it."""
 
-    def __init__(self, network: Network, owner: str, tasks: MemoryTasks) -> None:
+    def __init__(self, network: Network, owner: str, tasks: LeasedTasks) -> None:
         self._network, self._owner, self._tasks = network, owner, tasks
 
     async def publish(self, tasks: Sequence[Task]) -> None:
@@ -118,7 +118,7 @@ class World:
         self.store = ChangedStore(self.clock, self.broker)
         self.overlay = MemoryOverlay(self.broker)
         self.jobs = MemoryJobs()
-        self.tasks = MemoryTasks(self.clock, LEASE)
+        self.tasks = LeasedTasks(self.clock, LEASE)
         self.names = (f"process {number}" for number in count())
         self.workers: list[str] = []
         self.mistakes: list[BaseException] = []

@@ -12,7 +12,6 @@ from flusher.flush.flusher import LEFT_FOR
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.reader import AllNames
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.tasks import MemoryTasks
 from shared.model import jobs
 from shared.model.buckets import BrokerMillis, Instant, StoreMillis
 from shared.model.envelope import Envelope
@@ -30,6 +29,7 @@ from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
+from tests.world.memory.tasks import LeasedTasks
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = Message(b'{"counter":"a","delta":5}', V2)
@@ -183,22 +183,41 @@ def test_a_task_says_its_version_if_it_is_another_one() -> None:
             jobs.read(rubbish)
 
 
-async def test_a_task_of_another_version_waits_in_the_file(tmp_path: Path) -> None:
+async def test_a_task_of_another_version_waits_in_the_file_and_what_is_none_is_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     database, clock = Database(tmp_path / "countersink.db"), ManualClock()
-    tasks = SqliteTasks(database, clock, 60.0)
-    await database.write(lambda db: db.execute("INSERT INTO tasks (data) VALUES (?)", (b'{"version": 2}',)).rowcount)
+    store, kept, tasks = MemoryStore(clock), MemoryJobs(), SqliteTasks(database, clock, 60.0)
+    rows = [(b'{"version": 2}',), (b"rubbish",)]
+    await database.write(lambda db: db.executemany("INSERT INTO tasks (data) VALUES (?)", rows).rowcount)
     await tasks.publish([Task("j")])
-    assert [lease.task.job for lease in await tasks.pull(10, 0)] == ["j"]
-    assert not await tasks.pull(10, 0)
-    (waits,) = database.reader().execute("SELECT count(*) FROM tasks").fetchone()
-    assert waits == 2
+    worked = list[Task]()
+
+    class Known(Worker):
+        async def work(self, task: Task) -> None:
+            worked.append(task)
+
+    names = AllNames(store, ProcessOverlay(clock))
+    runner = Runner(tasks, Known(tasks, kept, store, names, {}, clock=clock), at_once=3, lease=60.0)
+    stop, waits = Stop(), database.reader()
+    running = asyncio.create_task(runner.run(stop, 5.0))
+    async with asyncio.timeout(NOBODY):
+        while waits.execute("SELECT data FROM tasks").fetchall() != [(b'{"version": 2}',)]:
+            await asyncio.sleep(0.001)
+    stop.set()
+    await running
+    assert worked == [Task("j")]
+    assert "a task is dropped: this is not a task" in caplog.text
+    assert not await tasks.pull(10, 0), "it comes again when its lease has ended"
+    clock.turn(61)
+    assert [lease.data for lease in await tasks.pull(10, 0)] == [b'{"version": 2}']
     await database.close()
 
 
 async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     """Its tasks are as many as are done at once."""
     clock = ManualClock()
-    store, kept, tasks = MemoryStore(clock), MemoryJobs(), MemoryTasks(clock)
+    store, kept, tasks = MemoryStore(clock), MemoryJobs(), LeasedTasks(clock)
     names = AllNames(store, ProcessOverlay(clock))
     worker = Worker(tasks, kept, store, names, {}, clock=clock)
     done = asyncio.Event()

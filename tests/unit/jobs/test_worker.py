@@ -12,7 +12,6 @@ from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.tasks import MemoryTasks
 from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import (
     ContendedError,
@@ -42,6 +41,7 @@ from shared.runtime.retry import Backoff, Stop
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
+from tests.world.memory.tasks import LeasedTasks
 
 LIVE = Millis(16 * DAY)
 LATER = StoreMillis(10**14)
@@ -65,7 +65,7 @@ class Parts:
         self.clock = ManualClock()
         self.store = Picky(self.clock)
         self.jobs = MemoryJobs()
-        self.tasks = MemoryTasks(self.clock)
+        self.tasks = LeasedTasks(self.clock)
         self.overlay = ProcessOverlay(self.clock, exact=True)
         self.reader = Reader(self.store, self.overlay, self.clock, 0)
         self.names = AllNames(self.store, self.overlay)
@@ -407,7 +407,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
     parts = Parts(page=2)
     await parts.count(*"abcdefghijklmnop")
     task = await parts.start()
-    adding, own = parts.adding(), MemoryTasks(parts.clock)
+    adding, own = parts.adding(), LeasedTasks(parts.clock)
 
     async def late(job: Job, names: Sequence[str]) -> PageOutcome:
         if not (await parts.standing()).progress.tasks:
