@@ -34,10 +34,10 @@ def make_tools(
     clock: Clock,
     settings: Settings,
     *,
-    together: bool = False,
+    one_file: bool = False,
     traces: Traces | None = None,
 ) -> FlushTools:
-    """`together`: whether broker and store are one file."""
+    """`one_file`: whether broker and store are one file."""
     return FlushTools(
         store=store,
         subscription=subscription,
@@ -46,7 +46,7 @@ def make_tools(
         clock=clock,
         promise_keeper=PromiseKeeper(store, clock, promise_of(settings)),
         backoff=Backoff,
-        together=together,
+        one_file=one_file,
         rules=settings.windows,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
         traces=traces,
@@ -58,7 +58,6 @@ def make_flusher(
     settings: Settings,
     *,
     topic: str,
-    ages: bool,
     looks: FleetView | None = None,
     waiters: Waiters | None = None,
 ) -> Flusher:
@@ -72,7 +71,6 @@ def make_flusher(
         policy,
         topic=topic,
         lease=settings.lease,
-        ages=ages,
         removes=settings.ndb_writers == "no",
         cooling=_cooling(tools, settings),
         witness=BacklogWitness(looks, tools.clock, topic) if looks is not None else None,

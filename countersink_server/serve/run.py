@@ -151,7 +151,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         tasks=parts.tasks,
         looks=parts.looks,
         letters=letter_desk_of(parts, settings),
-        metered=parts.metered,
+        metered=not parts.one_file,
         traces=parts.traces,
         version=__version__,
     )
@@ -179,11 +179,11 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
 
 def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
     tools = _tools(parts, settings)
-    return make_flusher(tools, settings, topic=parts.topic, ages=parts.ages, looks=parts.looks, waiters=waiters)
+    return make_flusher(tools, settings, topic=parts.topic, looks=parts.looks, waiters=waiters)
 
 
 def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
-    return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+    return Replay(_tools(parts, settings), letters, too_old=too_old)
 
 
 def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
@@ -192,7 +192,6 @@ def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
         _tools(parts, settings),
         parts.letters,
         topic=parts.topic,
-        ages=parts.ages,
         promise=promise_of(settings),
         obstacles=parts.obstacles,
     )
@@ -205,7 +204,7 @@ def _tools(parts: Parts, settings: Settings) -> FlushTools:
         parts.overlay,
         parts.clock,
         settings,
-        together=not parts.ages,
+        one_file=parts.one_file,
         traces=parts.traces,
     )
 

@@ -57,13 +57,11 @@ class ReplayOutcome:
 class Replay:
     """Replays letters that this process got from `letters`."""
 
-    def __init__(self, tools: FlushTools, letters: DeadLetters, *, ages: bool, too_old: bool = False) -> None:
-        """`ages`: as for a flusher. `too_old`: also replay letters that are too old to judge. The operator knows that
-        they were not applied.
-        """
+    def __init__(self, tools: FlushTools, letters: DeadLetters, *, too_old: bool = False) -> None:
+        """`too_old`: also replay letters that are too old to judge. The operator knows that they were not applied."""
         self._tools = tools
         self._letters = letters
-        self._judges = ages and not too_old
+        self._judges = not (tools.one_file or too_old)
 
     async def run(self, opened: Sequence[OpenedLetter], patience: float = RETRY_LETTERS_FOR) -> list[ReplayOutcome]:
         """Replay the letters. `TransientError`: the store was away for `patience` seconds. Some may be counted; none is
@@ -241,15 +239,13 @@ class OneAtATime:
         letters: Callable[[], DeadLetters],
         *,
         topic: str,
-        ages: bool,
         promise: Promise,
         obstacles: Callable[[bool], Awaitable[Sequence[str]]],
     ) -> None:
-        """`ages`: as for a flusher. `obstacles`: the reasons for a flusher not to start, which forbid a replay, too."""
+        """`obstacles`: the reasons for a flusher not to start, which forbid a replay, too."""
         self._tools = tools
         self._open = letters
         self._topic = topic
-        self._ages = ages
         self._promise = promise
         self._obstacles = obstacles
         self._turn = asyncio.Lock()
@@ -293,7 +289,7 @@ class OneAtATime:
             if obstacles := await self._obstacles(True):
                 raise TransientError(obstacles[0])
             async with self._passing() as letters:
-                replay = Replay(self._tools, letters.letters, ages=self._ages, too_old=too_old)
+                replay = Replay(self._tools, letters.letters, too_old=too_old)
                 async for batch in self._steps(letters, None if ids is None else wanted, result):
                     for outcome in await replay.run(batch, RETRY_STEP_FOR):
                         _add(result, outcome)

@@ -93,8 +93,10 @@ class FlushTools:
     clock: Clock
     promise_keeper: PromiseKeeper
     backoff: Callable[[], Backoff]
-    together: bool = False
-    """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""
+    one_file: bool = False
+    """Whether broker and store are one file. The file shows which messages are settled, so no message is too old.
+    Elsewhere receipts expire by the clock alone, so what is older than they are can't be judged.
+    """
     growth: Growth | None = None
     """None where more shards do not take more writes."""
     rules: Rules = ()
@@ -267,13 +269,13 @@ class Flush:
         A message in the file keeps the receipts of the ids in it, however long it waits. So these need not live longer.
         """
         expires = self._tools.promise_keeper.expires
-        if not self._tools.together:
+        if not self._tools.one_file:
             return expires(StoreMillis(max(self._now, self.window.newest)), of_client=of_client)
         remembered = self._now + CLIENT_IDS_REMEMBERED if of_client else NEVER
         return StoreMillis(max(expires(self._now, of_client=False), remembered))
 
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
-        return Bounds(until, tuple(messages) if self._tools.together else ())
+        return Bounds(until, tuple(messages) if self._tools.one_file else ())
 
     async def _look_up(self, keys: Collection[str], envelopes: Collection[str]) -> None:
         """Learn which receipts exist. Not all of them need to; the others are committed again."""

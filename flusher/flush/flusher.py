@@ -207,7 +207,6 @@ class Flusher:
         *,
         topic: str,
         lease: float,
-        ages: bool,
         removes: bool = True,
         cooling: CounterCooler | None = None,
         witness: BacklogWitness | None = None,
@@ -220,8 +219,6 @@ class Flusher:
         self._policy = policy
         self._topic = topic
         self._lease = lease
-        self._ages = ages
-        """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
         self.removal = CounterRemover(tools.store, tools.overlay, tools.clock, grace=2 * lease) if removes else None
         """Removes leftovers of deleted counters."""
         self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
@@ -276,7 +273,7 @@ class Flusher:
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
-            self._window.add(delivery, decode(delivery, self._topic), aged=self._ages)
+            self._window.add(delivery, decode(delivery, self._topic), aged=not self._tools.one_file)
         except UnreadableError as error:
             return str(error)
         except NewerError as error:

@@ -49,10 +49,10 @@ class Parts:
     overlay: Overlay
     clock: Clock
     topic: str
-    ages: bool
-    """Whether receipts expire by the clock alone; a file knows which of them are still needed."""
-    metered: bool
-    """Whether each message and each receipt costs money, so that it pays to wait and send several together."""
+    one_file: bool
+    """Whether broker, store and overlay are one file, which knows which receipts are still needed. Elsewhere receipts
+    expire by the clock alone, and each message and each receipt costs money.
+    """
     where: str
     """Where the data is, as messages say it."""
     obstacles: Callable[[bool], Awaitable[Sequence[str]]]
@@ -130,8 +130,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
-        ages=False,
-        metered=False,
+        one_file=True,
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
@@ -201,8 +200,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         overlay=overlay,
         clock=clock,
         topic=place.topic,
-        ages=True,
-        metered=True,
+        one_file=False,
         where=f"{settings.broker} and {settings.store}",
         obstacles=look,
         letters=lambda: with_spooled(

@@ -82,7 +82,7 @@ class Topic:
         self.clock = SystemClock()
         self.store = MemoryStore(self.clock)
         tools = tools_of(self.store, self.pubsub.subscription(), ProcessOverlay(self.clock), self.clock)
-        self.flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=LEASE, ages=True)
+        self.flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=LEASE)
 
     def here(self, text: str) -> str:
         return text.replace(PROJECT, self.pubsub.place.project)

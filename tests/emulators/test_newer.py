@@ -32,7 +32,7 @@ async def test_messages_of_a_newer_version_wait_for_it(pubsub: Pubsub, monkeypat
     clock, subscription = SystemClock(), pubsub.subscription(client)
     store = MemoryStore(clock)
     tools = tools_of(store, subscription, ProcessOverlay(clock), clock)
-    flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=60.0, ages=True)
+    flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=60.0)
     stop = Stop()
     running = asyncio.create_task(flusher.run(stop, 5.0))
     async with asyncio.timeout(NOBODY):

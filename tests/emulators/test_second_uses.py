@@ -40,7 +40,7 @@ async def second_uses(store: Store, content: Batch, key: str | None = None, *, e
     uses = Uses(drafts, keyed)
     await asyncio.gather(*(publishing.durable(draft) for draft in drafts))
     flusher = Flusher(
-        tools_of(store, broker, overlay, clock), FlushPolicy(0.0, 100, 10_000), topic="t", lease=60.0, ages=False
+        tools_of(store, broker, overlay, clock, one_file=True), FlushPolicy(0.0, 100, 10_000), topic="t", lease=60.0
     )
     await flusher.pull_once(0)
     await flusher.flush_once()

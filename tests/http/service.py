@@ -199,7 +199,7 @@ async def running(
         tasks=parts.tasks,
         looks=looks,
         letters=letter_desk_of(parts, settings),
-        metered=parts.metered,
+        metered=not parts.one_file,
         version=contract.VERSION,
         short=short,
     )

@@ -34,7 +34,7 @@ def tools_of(
     promise: Promise = PROMISE,
     pick: Callable[[int], int] = random.randrange,
     backoff: Callable[[], Backoff] = Backoff,
-    together: bool = False,
+    one_file: bool = False,
     growth: Growth | None = None,
     rules: Rules = (),
 ) -> FlushTools:
@@ -47,7 +47,7 @@ def tools_of(
         clock=clock,
         promise_keeper=PromiseKeeper(store, clock, promise),
         backoff=backoff,
-        together=together,
+        one_file=one_file,
         rules=rules,
         growth=growth,
     )
@@ -75,9 +75,9 @@ class Bench:
             MemoryOverlay(self.broker),
             self.clock,
             backoff=lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
-            together=ages,
+            one_file=not ages,
         )
-        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000, longest), topic="t", lease=60.0, ages=ages)
+        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000, longest), topic="t", lease=60.0)
 
     async def publish(self, *envelopes: Envelope) -> None:
         await self.broker.publish([encode(envelope) for envelope in envelopes])

@@ -124,10 +124,9 @@ class Side:
             jobs=MemoryJobs(),
             tasks=MemoryTasks(),
             letters=OneAtATime(
-                make_tools(self._broker, store, overlay, clock, settings),
+                make_tools(self._broker, store, overlay, clock, settings, one_file=True),
                 partial(MemoryDeadLetters, self._broker),
                 topic="t",
-                ages=False,
                 promise=promise_of(settings),
                 obstacles=_none,
             ),

@@ -310,8 +310,8 @@ class World:
 
     def _start_flusher(self) -> None:
         """It is never killed: that is tried elsewhere."""
-        tools = tools_of(self.store, self.broker, self.overlay, self.clock, pick=self.random.randrange)
-        flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)
+        tools = tools_of(self.store, self.broker, self.overlay, self.clock, pick=self.random.randrange, one_file=True)
+        flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE)
         self._go("flusher", flusher.run(Stop(), 1.0))
 
     def _go(self, owner: str, running: Coroutine[object, object, None]) -> None:

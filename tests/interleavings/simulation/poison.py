@@ -55,15 +55,13 @@ def total(tallies: Sequence[Tally]) -> Tally:
     return Tally(*map(sum, zip(*tallies, strict=True)))
 
 
-async def replaying(
-    chance: random.Random, tools: FlushTools, letters: Callable[[], DeadLetters], *, ages: bool
-) -> None:
+async def replaying(chance: random.Random, tools: FlushTools, letters: Callable[[], DeadLetters]) -> None:
     """Again and again, some letters at a time."""
     while True:
         await asyncio.sleep(chance.expovariate(1.5))
         try:
             way = letters()
-            replay = Replay(tools, way, ages=ages)
+            replay = Replay(tools, way)
             while chance.random() < LETTERS and (found := await way.pull(3, 10**6)):
                 await replay.run([open_letter(letter, "memory") for letter in found], inf)
             after = ""

@@ -212,7 +212,7 @@ class System:
         self.flushers[owner] = clock
         with self.acting(owner):
             tools, witness = self._tools(owner, clock), self._witness_of(owner, clock)
-            flusher = Flusher(tools, policy, topic="memory", lease=LEASE, ages=self.written, witness=witness)
+            flusher = Flusher(tools, policy, topic="memory", lease=LEASE, witness=witness)
             self.stops[owner] = stop = Stop()
             self._go(flusher.run(stop, 1.0))
 
@@ -224,7 +224,7 @@ class System:
 
         self.replayers[owner] = clock
         with self.acting(owner):
-            self._go(replaying(self.random, self._tools(owner, clock), letters, ages=self.written))
+            self._go(replaying(self.random, self._tools(owner, clock), letters))
 
     def _tools(self, owner: str, clock: LoopClock) -> FlushTools:
         return tools_of(
@@ -233,7 +233,7 @@ class System:
             self._overlay_of(owner, clock),
             clock,
             promise=self.promise,
-            together=not self.written,
+            one_file=not self.written,
             growth=Growth(1.0, 5),
             rules=ALL_KEPT,
         )

@@ -142,7 +142,7 @@ class ReplayProcess(Process):
 
     async def run(self) -> None:
         letters = self.letters()
-        replay = Replay(self.tools, letters, ages=False)
+        replay = Replay(self.tools, letters)
         while found := await letters.pull(2, 10**6):
             await replay.run([open_letter(letter, "memory") for letter in found])
         after = ""
@@ -210,7 +210,7 @@ class World:
     def _flusher(self) -> FlusherProcess:
         owner = self._name("flusher")
         policy = FlushPolicy(1.0, 100, 10**6)
-        flusher = Flusher(self._tools(owner), policy, topic="memory", lease=60.0, ages=False)
+        flusher = Flusher(self._tools(owner), policy, topic="memory", lease=60.0)
         return FlusherProcess(owner, flusher=flusher)
 
     def _replayer(self) -> ReplayProcess:
@@ -229,6 +229,7 @@ class World:
             self.clock,
             pick=self.random.randrange,
             backoff=lambda: self._backoff(owner),
+            one_file=True,
             rules=ALL_KEPT,
         )
 

@@ -69,7 +69,7 @@ class Morgue(Bench):
     ) -> list[ReplayOutcome]:
         """All letters, if it is not said which."""
         opened = await self.opened() if opened is None else opened
-        return await Replay(self.flusher._tools, self.letters, ages=self._ages, too_old=too_old).run(opened, 0.0)
+        return await Replay(self.flusher._tools, self.letters, too_old=too_old).run(opened, 0.0)
 
     async def receipt(self, key: str) -> Receipt | None:
         return (await self.store.receipts([key])).found.get(key)

@@ -172,7 +172,7 @@ class Morgue(Bench):
         """All letters, at once."""
         letters = MemoryDeadLetters(self.broker)
         found = [open_letter(letter, "t") for letter in await letters.pull(1_000, 10**9)]
-        await Replay(self.flusher._tools, letters, ages=False).run(found)
+        await Replay(self.flusher._tools, letters).run(found)
 
     async def settled(self) -> Tally:
         """When nothing is left, by what the commits counted; receipts say the same."""

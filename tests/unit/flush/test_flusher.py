@@ -42,8 +42,8 @@ async def test_a_flusher_of_a_file_makes_room_before_clients_are_refused() -> No
     broker, store = MemoryBroker(clock), MemoryStore(clock)
     store.parallel = False  # as for a file
     settings = Settings(max_pending_bytes=2**20)
-    tools = make_tools(broker, store, MemoryOverlay(broker), clock, settings)
-    flusher = make_flusher(tools, settings, topic="t", ages=False)
+    tools = make_tools(broker, store, MemoryOverlay(broker), clock, settings, one_file=True)
+    flusher = make_flusher(tools, settings, topic="t")
     names = [f"{number:099}" for number in range(700)]
     await broker.publish([encode(Envelope(f"e{number}", dict.fromkeys(names, 1))) for number in range(2)])
     while not flusher.due():
@@ -194,7 +194,7 @@ async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_other
             raise GoneError(["1"])
         return await apply(commit)
 
-    bench.flusher._tools = replace(bench.flusher._tools, together=True)
+    bench.flusher._tools = replace(bench.flusher._tools, one_file=True)
     bench.store.apply = without_the_first  # type: ignore[method-assign]
     await bench.flush()
     assert asked == [("1", "2"), ("2",)]

@@ -30,8 +30,8 @@ class File:
         subscription = SqliteSubscription(database, self.clock, 60)
         self.store = SqliteStore(database, self.clock)
         overlay = SqliteOverlay(database, "topic")
-        tools = tools_of(self.store, subscription, overlay, self.clock, promise=promise, together=True)
-        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000, 0.0), topic="t", lease=60.0, ages=False)
+        tools = tools_of(self.store, subscription, overlay, self.clock, promise=promise, one_file=True)
+        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000, 0.0), topic="t", lease=60.0)
         self.counted = 0
 
     async def send(self, *ids: str) -> None:

@@ -30,7 +30,7 @@ class Settings(Bench):
 
     def restart(self, retention: Millis) -> None:
         before = self.flusher
-        self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
+        self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0)
         keeper = PromiseKeeper(self.store, self.clock, promised(retention, DAY))
         self.flusher._tools = replace(before._tools, promise_keeper=keeper)
 

@@ -190,8 +190,8 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
 
     def flusher(**settings: object) -> object:
         chosen = Settings(**settings)  # type: ignore[arg-type] # they are what it takes
-        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen)
-        return make_flusher(tools, chosen, topic="t", ages=False)
+        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen, one_file=True)
+        return make_flusher(tools, chosen, topic="t")
 
     assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
     assert flusher()._cooling is None  # type: ignore[attr-defined]
