@@ -112,15 +112,12 @@ def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable:
     [
         ("COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a whole number"),
         ("COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
-        ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
-        ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
-        ("COUNTERSINK_BROKER", "postgres://x", "must be"),
-        ("COUNTERSINK_STORE", "sqlite://", "must be"),
-        ("COUNTERSINK_OVERLAY", "redis://x", "must be"),
-        ("COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
+        ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"), ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
+        ("COUNTERSINK_BROKER", "postgres://x", "must be"), ("COUNTERSINK_STORE", "sqlite://", "must be"),
+        ("COUNTERSINK_OVERLAY", "redis://x", "must be"), ("COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
         ("COUNTERSINK_LINGER", "1", "is not a setting"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_stops_the_start_with_a_line_that_names_it(
     tmp_path: Path, variable: str, value: str, part: str
 ) -> None:

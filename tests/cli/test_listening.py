@@ -156,28 +156,14 @@ def test_a_path_that_can_not_be_listened_on_is_one_line(tmp_path: Path, name: st
 
 
 ADMIN = [
-    ("PUT", "/v1/counters/a"),
-    ("DELETE", "/v1/counters/a"),
-    ("POST", "/v1/counters/a/reset"),
-    ("PUT", "/v1/counters/a/shards"),
-    ("POST", "/v1/jobs"),
-    ("GET", "/v1/jobs/j"),
-    ("DELETE", "/v1/jobs/j"),
-    ("GET", "/v1/jobs/j/export"),
-    ("GET", "/metrics"),
-    ("HEAD", "/metrics"),
-]
+    ("PUT", "/v1/counters/a"), ("DELETE", "/v1/counters/a"), ("POST", "/v1/counters/a/reset"),
+    ("PUT", "/v1/counters/a/shards"), ("POST", "/v1/jobs"), ("GET", "/v1/jobs/j"), ("DELETE", "/v1/jobs/j"),
+    ("GET", "/v1/jobs/j/export"), ("GET", "/metrics"), ("HEAD", "/metrics"),
+]  # fmt: skip
 PUBLIC = [
-    ("POST", "/v1/counters/a"),
-    ("POST", "/v1/increments"),
-    ("GET", "/v1/counters/a"),
-    ("GET", "/v1/counters"),
-    ("GET", "/v1/receipts/r"),
-    ("GET", "/healthz"),
-    ("GET", "/readyz"),
-    ("GET", "/version"),
-    ("GET", "/openapi.json"),
-]
+    ("POST", "/v1/counters/a"), ("POST", "/v1/increments"), ("GET", "/v1/counters/a"), ("GET", "/v1/counters"),
+    ("GET", "/v1/receipts/r"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/version"), ("GET", "/openapi.json"),
+]  # fmt: skip
 
 
 async def asked(session: aiohttp.ClientSession, base: str, method: str, path: str) -> tuple[int, bytes]:

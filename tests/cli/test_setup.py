@@ -221,14 +221,11 @@ MOUNTS = """\
 @pytest.mark.parametrize(
     ("folder", "mark", "part"),
     [
-        ("/var/lib", OK, "local file system (ext4)"),
-        ("/srv/x", FAIL, "network file system (nfs4): choose another"),
-        ("/srvx", OK, "ext4"),
-        ("/srv/fast/x", WARN, "in memory (tmpfs)"),
-        ("/shared", WARN, "may be shared"),
+        ("/var/lib", OK, "local file system (ext4)"), ("/srv/x", FAIL, "network file system (nfs4): choose another"),
+        ("/srvx", OK, "ext4"), ("/srv/fast/x", WARN, "in memory (tmpfs)"), ("/shared", WARN, "may be shared"),
         ("/with space/x", FAIL, "network file system (cifs)"),
     ],
-)
+)  # fmt: skip
 def test_which_file_system_it_is(folder: str, mark: str, part: str) -> None:
     found = of_file_system(Path(folder), MOUNTS)
     assert found.mark == mark
@@ -260,13 +257,10 @@ def test_how_much_is_free() -> None:
 @pytest.mark.parametrize(
     ("ahead", "mark", "part"),
     [
-        (0.0, OK, "within 5 s"),
-        (-4.0, OK, "within 5 s"),
-        (30.0, WARN, "30 s ahead of"),
-        (-30.0, WARN, "30 s behind"),
-        (-3_600.0, FAIL, "3600 s behind the server's: have it set by NTP"),
+        (0.0, OK, "within 5 s"), (-4.0, OK, "within 5 s"), (30.0, WARN, "30 s ahead of"),
+        (-30.0, WARN, "30 s behind"), (-3_600.0, FAIL, "3600 s behind the server's: have it set by NTP"),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_of_a_clock(ahead: float, mark: str, part: str) -> None:
     found = of_clock("clock", ahead)
     assert (found.mark, part in found.said) == (mark, True)

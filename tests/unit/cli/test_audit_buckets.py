@@ -44,16 +44,10 @@ def torn(*counts: tuple[str, str, int, int], names: tuple[str, ...] = ()) -> tup
 
 TODAY = 999 * DAY
 WELL = (
-    ("a", "minute", TODAY, 3),
-    ("a", "minute", TODAY + 59 * 60_000, -1),
-    ("a", "minute", TODAY + HOUR, 2**62),
-    ("a", "minute", TODAY + HOUR, 2**62),
-    ("a", "hour", TODAY, 2),
-    ("a", "hour", TODAY + HOUR, 2**62),
-    ("a", "hour", TODAY + HOUR, 2**62),
-    ("a", "day", TODAY, 2**62 + 2),
-    ("a", "day", TODAY, 2**62),
-)
+    ("a", "minute", TODAY, 3), ("a", "minute", TODAY + 59 * 60_000, -1), ("a", "minute", TODAY + HOUR, 2**62),
+    ("a", "minute", TODAY + HOUR, 2**62), ("a", "hour", TODAY, 2), ("a", "hour", TODAY + HOUR, 2**62),
+    ("a", "hour", TODAY + HOUR, 2**62), ("a", "day", TODAY, 2**62 + 2), ("a", "day", TODAY, 2**62),
+)  # fmt: skip
 
 
 def test_sums_that_are_large_or_negative_agree() -> None:

@@ -284,15 +284,12 @@ async def test_a_connection_that_the_service_closed_meanwhile_costs_no_attempt()
 @pytest.mark.parametrize(
     "said",
     [
-        b"",
-        b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{}",
+        b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{}",
         b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}",
-        b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
-        b"HTTP/1.1 2000000 What\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"HTTP/1.1 2000000 What\r\n\r\n",
         b"HTTP/1.1 202 Accepted\r\n" + b"a: b\r\n" * 1_000 + b"\r\n",
     ],
-)
+)  # fmt: skip
 async def test_an_answer_that_is_broken_is_no_answer(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

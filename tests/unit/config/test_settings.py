@@ -79,19 +79,13 @@ def test_service_links_of_kubernetes_are_no_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("COUNTERSINK_PORT", "8080"),
-        ("COUNTERSINK_INGEST_PORT", "8080"),
-        ("COUNTERSINK_PORT", ""),
-        ("COUNTERSINK_PORT_8080", "tcp://10.0.0.1:8080"),
-        ("COUNTERSINK_PORT_HTTP_TCP", "tcp://10.0.0.1:8080"),
-        ("COUNTERSINK_SERVICE", "10.0.0.1"),
-        ("COUNTERSINK_SERVICE_HOSTS", "10.0.0.1"),
-        ("COUNTERSINK_SERVICE_HOST_", "10.0.0.1"),
-        ("COUNTERSINKS_SERVICE_HOST", "10.0.0.1"),
-        ("COUNTERSINK_PORT_8080_TCP_NAME", "x"),
-        ("COUNTERSINK_ingest_SERVICE_HOST", "x"),
+        ("COUNTERSINK_PORT", "8080"), ("COUNTERSINK_INGEST_PORT", "8080"), ("COUNTERSINK_PORT", ""),
+        ("COUNTERSINK_PORT_8080", "tcp://10.0.0.1:8080"), ("COUNTERSINK_PORT_HTTP_TCP", "tcp://10.0.0.1:8080"),
+        ("COUNTERSINK_SERVICE", "10.0.0.1"), ("COUNTERSINK_SERVICE_HOSTS", "10.0.0.1"),
+        ("COUNTERSINK_SERVICE_HOST_", "10.0.0.1"), ("COUNTERSINKS_SERVICE_HOST", "10.0.0.1"),
+        ("COUNTERSINK_PORT_8080_TCP_NAME", "x"), ("COUNTERSINK_ingest_SERVICE_HOST", "x"),
     ],
-)
+)  # fmt: skip
 def test_what_only_looks_like_a_service_link_is_refused(name: str, value: str) -> None:
     if name.startswith("COUNTERSINK_"):
         with pytest.raises(SettingsError, match=f"{name} is not a setting"):

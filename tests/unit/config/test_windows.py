@@ -20,21 +20,11 @@ def test_rules_are_read_in_any_order() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "page:",
-        "page:=",
-        "page:=week/1d",
-        "page:=hour",
-        "page:=hour/90",
-        "page:=hour/d",
-        "page:=hour/-1d",
-        "page:=day/23h",
-        "page:=hour/101y",
-        "page:=hour/1d,hour/2d",
-        "a=hour/1d;a=day/1d",
-        "=hour/1d;",
+        "page:", "page:=", "page:=week/1d", "page:=hour", "page:=hour/90", "page:=hour/d", "page:=hour/-1d",
+        "page:=day/23h", "page:=hour/101y", "page:=hour/1d,hour/2d", "a=hour/1d;a=day/1d", "=hour/1d;",
         "n" * 401 + "=hour/1d",
     ],
-)
+)  # fmt: skip
 def test_a_wrong_one_is_one_line_that_names_the_variable(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^COUNTERSINK_WINDOWS") as wrong:
         Settings.read({"COUNTERSINK_WINDOWS": text})

@@ -13,24 +13,14 @@ from shared.model.words import MAX_DELTA
 @pytest.mark.parametrize(
     ("line", "name", "delta"),
     [
-        ("a:1|c", "a", MILLION),
-        ("a.b-c/d e:2|c", "a.b-c/d e", 2 * MILLION),
-        ("a:-3|c", "a", -3 * MILLION),
-        ("a:+3|c", "a", 3 * MILLION),
-        ("a:0|c", "a", 0),
-        ("a:1|c|@0.1", "a", 10 * MILLION),
-        ("a:1|c|@0.3", "a", 3_333_333),
-        ("a:2|c|@1", "a", 2 * MILLION),
-        ("a:1|c|@1e-05", "a", 100_000 * MILLION),
-        ("a:1.5|c", "a", 1_500_000),
-        ("a:1|c|#x:y,z", "a", MILLION),
-        ("a:1|c|#x:y|@0.5", "a", 2 * MILLION),
-        ("a:1|c|@0.5|c:ci-4711|T1656581400", "a", 2 * MILLION),
-        (f"a:{MAX_DELTA}|c", "a", MAX_DELTA * MILLION),
-        ("é:1|c", "é", MILLION),
-        (":1|c", "", MILLION),
+        ("a:1|c", "a", MILLION), ("a.b-c/d e:2|c", "a.b-c/d e", 2 * MILLION), ("a:-3|c", "a", -3 * MILLION),
+        ("a:+3|c", "a", 3 * MILLION), ("a:0|c", "a", 0), ("a:1|c|@0.1", "a", 10 * MILLION),
+        ("a:1|c|@0.3", "a", 3_333_333), ("a:2|c|@1", "a", 2 * MILLION), ("a:1|c|@1e-05", "a", 100_000 * MILLION),
+        ("a:1.5|c", "a", 1_500_000), ("a:1|c|#x:y,z", "a", MILLION), ("a:1|c|#x:y|@0.5", "a", 2 * MILLION),
+        ("a:1|c|@0.5|c:ci-4711|T1656581400", "a", 2 * MILLION), (f"a:{MAX_DELTA}|c", "a", MAX_DELTA * MILLION),
+        ("é:1|c", "é", MILLION), (":1|c", "", MILLION),
     ],
-)
+)  # fmt: skip
 def test_a_counter(line: str, name: str, delta: int) -> None:
     assert read(line, PLAIN) == (name, delta)
 
@@ -38,36 +28,15 @@ def test_a_counter(line: str, name: str, delta: int) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("", MALFORMED),
-        ("a", MALFORMED),
-        ("a:1", MALFORMED),
-        ("a:|c", MALFORMED),
-        ("a|c", MALFORMED),
-        ("a:x|c", MALFORMED),
-        ("a:.|c", MALFORMED),
-        ("a:1_0|c", MALFORMED),
-        ("a: 1|c", MALFORMED),
-        ("a:٣|c", MALFORMED),
-        ("a:nan|c", MALFORMED),
-        ("a:inf|c", MALFORMED),
-        ("a:1:2|c", MALFORMED),
-        ("a:1|c|@0", MALFORMED),
-        ("a:1|c|@-1", MALFORMED),
-        ("a:1|c|@1.5", MALFORMED),
-        ("a:1|c|@x", MALFORMED),
-        ("a:1|c|@nan", MALFORMED),
-        (f"a:{'9' * 60}|c", MALFORMED),
-        ("a:1|g", TYPE),
-        ("a:+1|g", TYPE),
-        ("a:1|ms|@0.1", TYPE),
-        ("a:u|s", TYPE),
-        ("a:1|h", TYPE),
-        ("a:1|", TYPE),
-        (f"a:{MAX_DELTA + 1}|c", LARGE),
-        ("a:1e99|c", LARGE),
-        ("a:1|c|@1e-99", LARGE),
+        ("", MALFORMED), ("a", MALFORMED), ("a:1", MALFORMED), ("a:|c", MALFORMED), ("a|c", MALFORMED),
+        ("a:x|c", MALFORMED), ("a:.|c", MALFORMED), ("a:1_0|c", MALFORMED), ("a: 1|c", MALFORMED),
+        ("a:٣|c", MALFORMED), ("a:nan|c", MALFORMED), ("a:inf|c", MALFORMED), ("a:1:2|c", MALFORMED),
+        ("a:1|c|@0", MALFORMED), ("a:1|c|@-1", MALFORMED), ("a:1|c|@1.5", MALFORMED), ("a:1|c|@x", MALFORMED),
+        ("a:1|c|@nan", MALFORMED), (f"a:{'9' * 60}|c", MALFORMED), ("a:1|g", TYPE), ("a:+1|g", TYPE),
+        ("a:1|ms|@0.1", TYPE), ("a:u|s", TYPE), ("a:1|h", TYPE), ("a:1|", TYPE), (f"a:{MAX_DELTA + 1}|c", LARGE),
+        ("a:1e99|c", LARGE), ("a:1|c|@1e-99", LARGE),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_does_not_count(line: str, why: str) -> None:
     with pytest.raises(LineError) as error:
         read(line, PLAIN)
@@ -77,16 +46,11 @@ def test_a_line_that_does_not_count(line: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("template", "name"),
     [
-        ("{name}", "hits"),
-        ("{name}:{tag.host}", "hits:web-1"),
-        ("{tag.env}/{name}:{tag.host}!", "prod/hits:web-1!"),
-        ("{tag.host}", "web-1"),
-        ("{name}{name}", "hitshits"),
-        ("{name}:{tag.url}", "hits:http://x"),
-        ("{name}:{tag.nothing}", "hits:"),
-        ("{name}:{tag.flag}", "hits:"),
+        ("{name}", "hits"), ("{name}:{tag.host}", "hits:web-1"), ("{tag.env}/{name}:{tag.host}!", "prod/hits:web-1!"),
+        ("{tag.host}", "web-1"), ("{name}{name}", "hitshits"), ("{name}:{tag.url}", "hits:http://x"),
+        ("{name}:{tag.nothing}", "hits:"), ("{name}:{tag.flag}", "hits:"),
     ],
-)
+)  # fmt: skip
 def test_a_template_makes_the_name(template: str, name: str) -> None:
     line = "hits:1|c|@0.5|#host:web-1,env:prod,flag,url:http://x"
     assert read(line, name_template(template)) == (name, 2 * MILLION)

@@ -113,18 +113,9 @@ def test_others_can_not_say_what_only_we_know() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"rubbish",
-        b"[]",
-        b"1",
-        b'{"counters":{"a":1,"a":2}}',
-        {},
-        {"delta": 1},
-        {"counter": ""},
-        {"counter": "__x__"},
-        {"counter": "x", "delta": 1.5},
-        {"counter": "x", "delta": True},
-        {"counter": "x", "delta": MAX_DELTA + 1},
-        {"counter": "x", "id": ""},
+        b"rubbish", b"[]", b"1", b'{"counters":{"a":1,"a":2}}', {}, {"delta": 1}, {"counter": ""},
+        {"counter": "__x__"}, {"counter": "x", "delta": 1.5}, {"counter": "x", "delta": True},
+        {"counter": "x", "delta": MAX_DELTA + 1}, {"counter": "x", "id": ""},
         {"counter": "x", "counters": {}},
         {"counters": []},
         {"counters": {"x": "1"}},
@@ -133,7 +124,7 @@ def test_others_can_not_say_what_only_we_know() -> None:
         {"keyed": [{"counter": "x"}]},
         {"keyed": ["x"]},
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_read_says_why(data: Any) -> None:
     with pytest.raises(UnreadableError, match=r"\w"):
         read(data)
@@ -254,21 +245,16 @@ def test_what_we_write_is_read_by_schema(envelope: Envelope) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"counters":{"a":1,"a":2},"created":5}',
-        b'{"counters":{"a":1},"counters":{"b":1},"created":5}',
+        b'{"counters":{"a":1,"a":2},"created":5}', b'{"counters":{"a":1},"counters":{"b":1},"created":5}',
         b'{"counters":{"a":1},"created":5,"counts":{"a":2,"a":3}}',
         b'{"counters":{},"created":5,"keyed":[{"id":"x","counter":"a","delta":1,"delta":2}]}',
         b'{"counters":{},"created":5,"keyed":[{"id":"x","counter":".","delta":1}]}',
-        b'{"counters":{"..":1},"created":5}',
-        b'{"counters":{"__a__":1},"created":5}',
-        b'{"counters":{"a":true},"created":5}',
-        b'{"counters":{"a":1},"created":5,"retried":null}',
+        b'{"counters":{"..":1},"created":5}', b'{"counters":{"__a__":1},"created":5}',
+        b'{"counters":{"a":true},"created":5}', b'{"counters":{"a":1},"created":5,"retried":null}',
         b'{"counters":{"a":1},"created":5,"later":1}',
         '{"counters":{"é":1},"created":5}'.encode(),
-        b'{"counters":{"a":1}}',
-        b"[]",
-        b"",
+        b'{"counters":{"a":1}}', b"[]", b"",
     ],
-)
+)  # fmt: skip
 def test_others_are_not_read_by_schema(text: bytes) -> None:
     assert own_data(text) is None
