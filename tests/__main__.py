@@ -22,7 +22,7 @@ VENV: Final = f".venv-{NEWEST}"
 ON_NEWEST: Final = [f"tests/{folder}" for folder in ("unit", "contracts", "interleavings/steps", "http")]
 NOT_ON_NEWEST: Final = (
     *("unit/planning", "unit/shards", "unit/model/key_space", "http/fuzz", "http/test_fast_path.py"),
-    *("http/test_pending_bytes.py", "http/test_fairness.py", "http/test_many_waits.py", "http/test_parse_model.py"),
+    *("http/test_pending_bytes.py", "http/test_fairness.py", "http/test_many_waits.py"),
 )
 """Calculations, random comparisons, and loads: they take half of the time, and other tests run the same lines."""
 

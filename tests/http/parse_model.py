@@ -1,4 +1,4 @@
-"""What a request body means, said slowly and plainly with the standard library: the oracle of test_parse_model.py."""
+"""What a request body means, said slowly and plainly with the standard library: the oracle of tests/http/fuzz."""
 
 import json
 from collections import Counter

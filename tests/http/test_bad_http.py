@@ -1,4 +1,4 @@
-"""What goes over the wire is not what it says: broken HTTP, broken and slow bodies, bodies that are too large."""
+"""What could be read in two ways or is no HTTP; bodies that are broken, slow or too large: all of it is refused."""
 
 import asyncio
 import gzip
@@ -9,35 +9,90 @@ from typing import Final
 
 import pytest
 
-from tests.http.both_ways import connected, poll
+from tests.http import answer as answers
+from tests.http import contract
+from tests.http.both_ways import connected, poll, post
 from tests.http.service import Service, running
 
 HEAD: Final = b"POST /v1/counters/there HTTP/1.1\r\nHost: h\r\n"
+BATCH: Final = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKED: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-BROKEN: Final = {
-    "no HTTP": b"count please\r\n\r\n",
-    "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-    "an unknown version": b"GET /healthz HTTP/9.1\r\nHost: h\r\n\r\n",
-    "a header without a colon": HEAD + b"nonsense\r\n\r\n",
-    "a space in a header's name": HEAD + b"X Y: z\r\n\r\n",
-    "a NUL in a header": HEAD + b"X: a\x00b\r\n\r\n",
-    "too many headers": HEAD + b"X: y\r\n" * 200 + b"\r\n",
-    "a negative length": HEAD + b"Content-Length: -1\r\n\r\n",
-    "a length that is no number": HEAD + b"Content-Length: x\r\n\r\n",
-    "a length with a sign": HEAD + b"Content-Length: +2\r\n\r\n{}",
-    "two lengths": HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
-    "a length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a bad chunk size": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
-    "a negative chunk size": CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
-    "a chunk longer than its size": CHUNKED + b"2\r\n{}xx\r\n0\r\n\r\n",
-    "a raw space in the path": b"POST /v1/counters/a b HTTP/1.1\r\nHost: h\r\n\r\n",
-    "an unknown transfer coding": HEAD + b"Transfer-Encoding: nonsense\r\n\r\n{}",
+INNER: Final = post(name=b"smuggled")
+LINE: Final = b"POST /v1/counters/c HTTP/1.1\r\n"
+_C: Final = LINE + b"Host: h\r\n"
+_CHUNKED: Final = _C + b"Transfer-Encoding: chunked\r\n\r\n"
+_CHUNKS: Final = b"0\r\n\r\n" + INNER
+REFUSED: Final = {
+    "CL.TE": _C + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(_CHUNKS) + _CHUNKS,
+    "TE.CL": _C + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + _CHUNKS,
+    "TE.TE": _C + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + _CHUNKS,
+    "xchunked": _C + b"Transfer-Encoding: xchunked\r\n\r\n" + _CHUNKS,
+    "chunked, but not last": _C + b"Transfer-Encoding: chunked, identity\r\n\r\n" + _CHUNKS,
+    "a space before the colon": _C + b"Transfer-Encoding : chunked\r\n\r\n" + _CHUNKS,
+    "a folded header": _C + b"X: y\r\n Transfer-Encoding: chunked\r\n\r\n" + _CHUNKS,
+    "two equal lengths": _C + b"Content-Length: 0\r\nContent-Length: 0\r\n\r\n" + INNER,
+    "two lengths in one": _C + b"Content-Length: 0, 0\r\n\r\n" + INNER,
+    "two lengths": _C + b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(INNER) + INNER,
+    "a hexadecimal length": _C + b"Content-Length: 0x1\r\n\r\n" + INNER,
+    "bare line feeds": (_C + b"\r\n").replace(b"\r\n", b"\n") + INNER,
+    "a bare line feed in the head": _C + b"X: y\nContent-Length: 0\r\n\r\n" + INNER,
+    "a bare return in the head": _C + b"X: y\rContent-Length: 0\r\n\r\n" + INNER,
+    "a NUL in a value": _C + b"X: \x00\r\n\r\n" + INNER,
+    "a NUL in a name": _C + b"X\x00: y\r\n\r\n" + INNER,
+    "a chunk's size with a sign": _CHUNKED + b"+0\r\n\r\n" + INNER,
+    "a chunk's size beyond 64 bits": _CHUNKED + b"10000000000000000\r\n" + INNER,
+    "a chunk that ends in a line feed": _CHUNKED + b"2\n{}\n0\n\n" + INNER,
+    "HTTP/0.9": b"GET /\r\n\r\n" + INNER,
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + INNER,
+    "TLS": bytes.fromhex("160301020001000 1fc0303".replace(" ", "")) + bytes(range(256)) * 2,
+    "no host": LINE + b"\r\n" + INNER,
+    "two hosts": _C + b"Host: other\r\n\r\n" + INNER,
+    "no HTTP": b"count please\r\n\r\n" + INNER,
+    "an unknown version": b"GET /healthz HTTP/9.1\r\nHost: h\r\n\r\n" + INNER,
+    "a header without a colon": _C + b"nonsense\r\n\r\n" + INNER,
+    "a space in a header's name": _C + b"X Y: z\r\n\r\n" + INNER,
+    "too many headers": _C + b"X: y\r\n" * 200 + b"\r\n" + INNER,
+    "a negative length": _C + b"Content-Length: -1\r\n\r\n" + INNER,
+    "a length that is no number": _C + b"Content-Length: x\r\n\r\n" + INNER,
+    "a length with a sign": _C + b"Content-Length: +2\r\n\r\n{}" + INNER,
+    "a chunk's size that is no number": _CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n" + INNER,
+    "a negative chunk's size": _CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n" + INNER,
+    "a chunk that is longer than its size": _CHUNKED + b"2\r\n{}xx\r\n0\r\n\r\n" + INNER,
+    "a raw space in the path": b"POST /v1/counters/a b HTTP/1.1\r\nHost: h\r\n\r\n" + INNER,
 }
 
 
-@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
-async def test_what_is_not_http_is_400(unharmed: Service, data: bytes) -> None:
-    assert (await unharmed.raw(data)).status == 400
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
+async def test_what_could_be_read_in_two_ways_is_refused_whole(service: Service, data: bytes) -> None:
+    async with asyncio.timeout(60):
+        seen = await service.send(data)
+    found = answers.parse(seen)
+    contract.check_problem(found)
+    assert found.status == 400
+    assert seen.count(b"HTTP/1.") == 1
+    assert await service.totals() == {}
+
+
+@pytest.mark.parametrize("after", [b"/", b"//h/", b"http://h:1/v1/counters/c?by=x", b"*", b"h:80"])
+async def test_other_forms_of_a_target_lead_nowhere(service: Service, after: bytes) -> None:
+    seen = await service.send(b"POST %b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" % after)
+    assert answers.parse(seen).status in {400, 404, 405, 422}
+    assert await service.totals() == {}
+
+
+async def test_thousands_in_one_write_are_answered_in_order_and_hold_up_nobody(service: Service) -> None:
+    many = 3_000
+    async with connected(service) as client, connected(service) as polite:
+        paths = [b"/v1/receipts/r%d" % number for number in range(many)]
+        client.writer.write(b"".join(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % path for path in paths))
+        for _ in range(5):
+            begun = asyncio.get_running_loop().time()
+            await polite.ask(post())
+            assert asyncio.get_running_loop().time() - begun < 2
+        assert client.answers() < many  # it was while they were being answered
+        await client.until(lambda: client.answers() == many, 60)
+    order = [int(part.partition(b'"')[0]) for part in client.seen.split(b'"receipt":"r')[1:]]
+    assert order == list(range(many))
 
 
 async def test_a_long_url_is_414(unharmed: Service) -> None:
@@ -208,3 +263,28 @@ async def test_a_connection_goes_on_after_a_refusal(unharmed: Service) -> None:
     good = b"GET /v1/counters/there HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
     answer = await unharmed.send(bad + bad + good)
     assert (answer.count(b"HTTP/1.1 400 "), answer.count(b"HTTP/1.1 200 ")) == (2, 1)
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    parts = [body[begin : begin + size] for begin in range(0, len(body), size)]
+    return b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in parts]) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [16, 100, 5_000])
+async def test_a_chunk_for_each_line_is_good(service: Service, size: int) -> None:
+    body = b'{"counter":"a"}\n' * 5_000
+    answer = answers.parse(await service.send(BATCH + chunked(body, size)))
+    assert (answer.status, answer.json["accepted"]) == (202, 5_000)
+
+
+async def test_a_few_tiny_chunks_are_good(service: Service) -> None:
+    answer = answers.parse(await service.send(BATCH + chunked(b'[{"counter":"a"}]' + b" " * 500, 1)))
+    assert answer.status == 202
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_many_tiny_chunks_are_refused(service: Service, size: int) -> None:
+    answer = answers.parse(await service.send(BATCH + chunked(b'[{"counter":"a"}]' + b" " * 9_000, size)))
+    assert answer.status == 400
+    assert "tiny chunks" in answer.json["detail"]
+    assert await service.value("a") == 0

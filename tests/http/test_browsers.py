@@ -32,9 +32,9 @@ async def ask(service: Service, *parts: Any) -> answer.Answer:
         return answer.parse(client.seen)
 
 
-@pytest.fixture(params=[True, False], ids=["short", "long"])
-async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Service]:
-    async with running(tmp_path, short=request.param, origins=(SHOP,), hosts=("h", "proxy.example")) as it:
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path, origins=(SHOP,), hosts=("h", "proxy.example")) as it:
         assert (await it.incr("there", b'{"delta": 7}')).status == 202
         yield it
 
@@ -198,15 +198,14 @@ async def test_and_may_do_nothing_else(service: Service, method: str, target: st
     await check_unharmed(service)
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path, *, short: bool) -> None:
+async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path) -> None:
     file, keys = keys_file(
         tmp_path,
         all={},
         site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True, "max_delta": 2},
         other={"scopes": ["write"], "prefixes": ["z:"], "origins": ["https://z.example"], "publishable": True},
     )
-    async with running(tmp_path, short=short, keys_file=str(file)) as service:
+    async with running(tmp_path, keys_file=str(file)) as service:
         site, batch = keys["site"], b'{"counters": {"page:a": 2}}'
         asked = await ask(
             service, "OPTIONS", f"/v1/increments?key={site}", GOOD + b"Access-Control-Request-Method: POST\r\n"

@@ -47,15 +47,6 @@ async def test_an_id_is_of_one_counter(service: Service) -> None:
     assert await service.totals() == {"a": 1, "b": 1}
 
 
-async def test_the_key_of_a_single_increment_is_its_id(service: Service) -> None:
-    await service.incr("c", None, "?by=2", Idempotency_Key="k")
-    await service.incr("c", None, "?by=2", Idempotency_Key="k")
-    await service.incr("c", b'{"delta": 2, "id": "k"}')
-    await service.post("/v1/increments", b'[{"counter": "c", "delta": 2, "id": "k"}]')
-    await service.apply()
-    assert await service.value("c") == 2
-
-
 async def test_the_id_in_the_body_beats_the_key(service: Service) -> None:
     await service.incr("c", b'{"id": "x"}', Idempotency_Key="k")
     await service.incr("c", b'{"id": "y"}', Idempotency_Key="k")

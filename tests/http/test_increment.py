@@ -82,33 +82,10 @@ async def test_a_body_may_be_compressed(service: Service, coding: str) -> None:
     assert await service.value("c") == 9
 
 
-async def test_a_chunked_body_counts(service: Service) -> None:
-    head = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer = await service.raw(head + b'3\r\n{"d\r\n9\r\nelta": 4}\r\n0\r\n\r\n')
-    assert answer.status == 202
-    assert await service.value("c") == 4
-
-
 async def test_a_client_that_waits_for_100_continue_is_told_to_go_on(service: Service) -> None:
     body = b'{"delta": 8}'
     assert (await service.incr("c", body, Expect="100-continue")).status == 202
     assert await service.value("c") == 8
-
-
-async def test_many_requests_at_once_on_one_connection_all_count(service: Service) -> None:
-    request = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n"
-    last = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-    answers = await service.send(request * 99 + last)
-    assert answers.count(b"HTTP/1.1 202 ") == 100
-    assert await service.value("c") == 100
-
-
-async def test_each_increment_has_a_receipt_or_shares_one_with_its_neighbours(service: Service) -> None:
-    receipts = [(await service.incr("c")).json["receipt"] for _ in range(3)]
-    assert all(receipts)
-    await service.apply()
-    for receipt in receipts:
-        assert (await service.get(f"/v1/receipts/{receipt}")).json == {"receipt": receipt, "state": "applied"}
 
 
 async def test_a_total_may_leave_64_bits(service: Service) -> None:

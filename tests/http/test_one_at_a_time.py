@@ -1,15 +1,13 @@
 """A connection has one request at a time: nothing of one becomes part of the next, and what comes early is not read."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from shared.http.front import MOST_HELD
 from tests.http.both_ways import END, Client, connected, connections, poll, post
-from tests.http.service import Service, running
+from tests.http.service import Service
 
 CHUNKED: Final = (
     b'POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{"delta": 1}\r\n0\r\n%b\r\n'
@@ -18,12 +16,6 @@ TRAILERS: Final = (b"", b"Idempotency-Key: stolen\r\n", b"Host: other\r\n", b"Au
 LARGEST_READ: Final = 262_144
 """Bytes that an event loop reads at once."""
 WAITING: Final = post(b"{}").replace(b"/c HTTP", b"/c?wait=applied&timeout=2 HTTP")
-
-
-@pytest.fixture(params=[True, False], ids=["short", "long"])
-async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Service]:
-    async with running(tmp_path, short=request.param) as it:
-        yield it
 
 
 async def send_all(client: Client, data: bytes, piece: int) -> None:

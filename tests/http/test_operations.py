@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.model.errors import TransientError
 from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from tests.http import contract
 from tests.http.answer import Answer
@@ -113,6 +114,21 @@ async def test_alive_ready_and_version_say_so(service: Service) -> None:
     assert (await service.get("/readyz")).json == {"status": "ready"}
     assert (await service.get("/version")).json == {"version": contract.VERSION}
     assert (await service.get("/healthz?probe=1")).status == 200
+
+
+async def test_a_broker_that_is_away_makes_it_unready_and_takes_neither_life_nor_reads(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise TransientError("the broker is away for now")
+
+    await service.incr("a")
+    assert [(await service.get(path)).status for path in ("/readyz", "/healthz")] == [200, 200]
+    for method in ("publish", "check"):
+        monkeypatch.setattr(service.parts.publisher, method, away)
+    assert [(await service.get(path)).status for path in ("/readyz", "/healthz")] == [503, 200]
+    assert (await service.incr("a")).status == 503
+    assert await service.value("a") == 1
 
 
 async def _metric(service: Service, name: str) -> float:

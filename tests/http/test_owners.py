@@ -42,10 +42,10 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=[True, False], ids=["short", "long"])
-async def owners(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Owners]:
+@pytest.fixture
+async def owners(tmp_path: Path) -> AsyncIterator[Owners]:
     file, keys = keys_file(tmp_path, **KEYS)
-    async with running(tmp_path, short=request.param, keys_file=str(file)) as service:
+    async with running(tmp_path, keys_file=str(file)) as service:
         yield Owners(service, keys)
 
 

@@ -46,8 +46,8 @@ class Pages:
         return {one["name"]: one["value"] for one in found}
 
 
-@pytest.fixture(params=[True, False], ids=["short", "long"])
-async def pages(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pages]:
+@pytest.fixture
+async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
     file, keys = keys_file(
         tmp_path,
         all={},
@@ -57,7 +57,7 @@ async def pages(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         shops=SITE | {"owner": "shop"},
     )
     pixels = ("page:",)
-    async with running(tmp_path, short=request.param, keys_file=str(file), pixels=pixels) as service:
+    async with running(tmp_path, keys_file=str(file), pixels=pixels) as service:
         yield Pages(service, keys)
 
 

@@ -38,21 +38,26 @@ def parsers(seed: int) -> tuple[bytes, str]:
     compare, data = chance.choice(
         (
             (_json, bodies.single),
-            (_single, bodies.single),
-            (_batch, bodies.batch),
-            (_batch, bodies.plain_batch),
+            (single, bodies.single),
+            (batch, bodies.batch),
+            (batch, bodies.plain_batch),
             (_message, bodies.batch),
             (_message, _own_message),
             (_head, _request),
         )
     )
     body = data(chance)
+    return body, difference(compare, body)
+
+
+def difference(compare: Callable[[bytes], Answers], body: bytes) -> str:
+    """How the parsers differ about a body; empty if they do not."""
+    name = compare.__name__.strip("_")
     try:
         fast, slow = compare(body)
     except Exception as error:
-        return body, f"{compare.__name__.strip('_')} failed: {error!r}"
-    said = "" if repr(fast) == repr(slow) else f"{compare.__name__.strip('_')}\nfast: {fast!r}\nslow: {slow!r}"
-    return body, said
+        return f"{name} failed: {error!r}"
+    return "" if repr(fast) == repr(slow) else f"{name}\nfast: {fast!r}\nslow: {slow!r}"
 
 
 def _json(body: bytes) -> Answers:
@@ -77,18 +82,19 @@ def _integer(digits: str) -> int | float:
     return value if -(2**63) <= value < 2**64 else float(digits)
 
 
-def _single(body: bytes) -> Answers:
+def single(body: bytes) -> Answers:
+    """The parser of one increment, and the model."""
     try:
         fast: Any = parse.single(body, None)
-    except BodyError:
-        fast = "refused"
+    except BodyError as error:
+        fast = _refused(error)
     try:
         return fast, model.single(body)
     except model.BadError:
         return fast, "refused"
 
 
-def _batch(body: bytes) -> Answers:
+def batch(body: bytes) -> Answers:
     """Three parsers: of the plain form, of all forms without it, and the model."""
     slow = _parsed(_LEAVING_NOTHING, body)
     for fast in (_parsed(parse.batch, body), _parsed(parse.quick, body)):
@@ -101,23 +107,34 @@ def _batch(body: bytes) -> Answers:
     if slow == "refused":
         return slow, meaning
     batch = slow.batch
+    assert all(item["reason"] for item in slow.rejected)
+    assert batch.counts.keys() <= batch.sums.keys()
+    assert sum(batch.counts.get(name, 1) for name in batch.sums) + len(batch.keyed) == batch.increments > 0
     keyed = [(item.counter, item.delta, item.id) for item in batch.keyed]
-    return (batch.sums, keyed, batch.increments, slow.bad), (
+    rejected = [item["index"] if "index" in item else item["counter"] for item in slow.rejected]
+    return (batch.sums, keyed, batch.increments, slow.bad, rejected), (
         dict(meaning.sums),
         meaning.keyed,
         meaning.good,
         len(meaning.bad),
+        meaning.bad,
     )
 
 
 def _parsed(parse_batch: Callable[[bytes], Any], body: bytes) -> Any:
     try:
         parsed = parse_batch(body)
-    except BodyError:
-        return "refused"
+    except BodyError as error:
+        return _refused(error)
     if parsed is not None:
         parsed.batch.counts = dict(sorted(parsed.batch.counts.items()))  # their order means nothing
     return parsed
+
+
+def _refused(error: BodyError) -> str:
+    assert error.status in {400, 413, 422}
+    assert error.detail
+    return "refused"
 
 
 def _with(function: Any, **names: Any) -> Any:

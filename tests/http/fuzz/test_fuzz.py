@@ -1,11 +1,18 @@
 """Some seeds agree in all ways, some of them over real sockets too, and a difference would be seen."""
 
+import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from ingest.http import fast_path
+from ingest.parsing import parse
+from tests.http import parse_model as model
 from tests.http.both_ways import END, check, check_totals, pair
+from tests.http.fuzz import parsers
 from tests.http.fuzz.plan import plan
 from tests.http.fuzz.run import run
 from tests.http.fuzz.side import keys_file
@@ -48,3 +55,43 @@ def test_a_difference_is_told_with_what_it_takes_to_see_it_again(monkeypatch: py
     assert "python -m tests.http.fuzz" in first
     assert first.count("then the next one") == 1
     assert "b'POST /v1/counters/" in first
+
+
+@pytest.mark.parametrize(
+    ("compare", "body"),
+    [
+        *(
+            (parsers.batch, body)
+            for body in (
+                b'{"counters": {"a": 1, "\\u0061": 2}}',
+                b'{"counter": "a:b"}\n{"counter": "a", "counter": "b"}',
+                b'{"counters":\n{"a":1,\n"a":1}}',
+                b"\x0b[1]",
+                b'x\n{"counter": "a"}',
+                b'[\n{"counter": "a"}\n',
+                b'{"counter": "a", "delta": -0}',
+            )
+        ),
+        *((parsers.single, body) for body in (b"\x0c", b'{"delta": 1, "d\\u0065lta": 1}')),
+    ],
+)
+def test_bodies_that_were_read_in_two_ways_are_read_in_one(compare: Callable[[bytes], object], body: bytes) -> None:
+    assert parsers.difference(compare, body) == ""  # type: ignore[arg-type] # one of two
+
+
+def test_what_is_accepted_adds_up_in_every_form() -> None:
+    """As an array and as lines; as a map too, where a sum may be one delta."""
+    chance = Random(5)
+    for _ in range(250):
+        items = [
+            (chance.choice("ab"), chance.choice((1, -1, model.BIG, -model.BIG))) for _ in range(chance.randint(1, 30))
+        ]
+        sums = Counter[str]()
+        for name, delta in items:
+            sums[name] += delta
+        rows = [{"counter": name, "delta": delta} for name, delta in items]
+        bodies = [json.dumps(rows), "\n".join(map(json.dumps, rows))]
+        if all(model.is_delta(total) for total in sums.values()):
+            bodies.append(json.dumps({"counters": sums}))
+        for body in bodies:
+            assert parse.batch(body.encode()).batch.sums == dict(sums)
