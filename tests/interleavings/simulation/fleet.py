@@ -13,10 +13,9 @@ from flusher.flush.flusher import BacklogWitness
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership
 from shared.model.buckets import StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.words import Delivery, Message
+from shared.model.words import Delivery, Envelope, Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from shared.ports.store import FleetLook, Left
@@ -205,7 +204,7 @@ class FleetSystem(System):
             most_listed = {"shared.fleet.membership.MOST_LISTED": self.random.choice([2, 10_000])}
             for name, value in (PEACE | SHORTER | most_listed).items():
                 stack.enter_context(patch(name, value))
-            for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher_record"):
+            for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))
             stack.enter_context(patch("shared.redis.overlay.Links", links))
             yield
