@@ -22,10 +22,9 @@ from shared.model.dead_letters import (
     Place,
     ReplayResult,
 )
-from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, ChangedError, LateError, OverloadedError, TransientError
 from shared.model.receipts import Promise, Promises, key_of_drop
-from shared.model.words import APPLIED, DEAD, DROPPED, MARKED, Bounds, Commit, Receipt, Receipts
+from shared.model.words import APPLIED, DEAD, DROPPED, MARKED, Bounds, Commit, Envelope, Receipt, Receipts
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
 from shared.ports.store import Commits, Store

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from flusher.flush.window import TOO_OLD
 from shared.model.buckets import StoreMillis, written_at
 from shared.model.dead_letters import read_body
-from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.receipts import key_of_envelope
-from shared.model.words import APPLIED, DEAD, DROPPED, Letter, Receipt
+from shared.model.words import APPLIED, DEAD, DROPPED, Envelope, Letter, Receipt
 from shared.wire.codec import decode
 
 

@@ -15,7 +15,6 @@ from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth, ShardBook
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
-from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
     AlreadyAppliedError,
@@ -29,7 +28,7 @@ from shared.model.errors import (
     said_of_bug,
 )
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
-from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, Receipt, Receipts
 from shared.ports.broker import DeadLetters, Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import PromiseBook, Store

@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 
 from shared.model.buckets import BrokerMillis, Rules, StoreMillis, TimeBucket, buckets_of
 from shared.model.dead_letters import read_body
-from shared.model.envelope import Envelope
 from shared.model.receipts import Tally, notes_of_commit, read_note
-from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt
+from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt
 
 MOST_IN_COMMIT: Final = 5_000
 """Receipts, shards and buckets in one commit. An envelope that has more is committed alone."""

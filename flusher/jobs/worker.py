@@ -28,12 +28,13 @@ from shared.model.jobs import (
     RUNNING,
     Done,
     Job,
+    Lease,
     Progress,
     Task,
     divided,
 )
 from shared.model.ranges import split
-from shared.ports.store import Jobs, Lease, Store, Tasks
+from shared.ports.store import Jobs, Store, Tasks
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, Stop, forever

@@ -12,9 +12,8 @@ from typing import Any, Final
 import orjson
 
 from shared.model.buckets import WallMillis
-from shared.model.envelope import Envelope
 from shared.model.receipts import Note, key_of_envelope
-from shared.model.words import MAX_SUM, Increment
+from shared.model.words import MAX_SUM, Envelope, Increment
 from shared.runtime.traces import REQUEST, BegunSpan, SpanLinks, Traces
 
 

@@ -9,9 +9,8 @@ from itertools import chain, count, islice
 from typing import Final, NamedTuple, overload
 
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis, WallMillis, WallSeconds
-from shared.model.envelope import Envelope
 from shared.model.errors import InexactError
-from shared.model.words import Entry, Total, View
+from shared.model.words import Entry, Envelope, Total, View
 
 # A row of overlay entries that grows without being copied: a counter may have many, and be read often.
 

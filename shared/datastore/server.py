@@ -25,9 +25,8 @@ from shared.datastore.keys import (
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, SettingsError
-from shared.model.ranges import last_name
 from shared.model.receipts import FORGOTTEN, HOUR, Promise
-from shared.model.words import Receipt
+from shared.model.words import Receipt, last_name
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
 

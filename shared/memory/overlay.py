@@ -13,10 +13,9 @@ from shared.counters.pending import Pending
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import UNKNOWN, Membership
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
-from shared.model.words import Backlog, View
+from shared.model.words import Backlog, Envelope, View
 from shared.runtime.clock import Clock
 from shared.runtime.retry import ended
 

@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 
-from shared.model.jobs import Task, written
-from shared.ports.store import Lease
+from shared.model.jobs import Lease, Task, written
 
 
 class MemoryTasks:

@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.receipts import read_note
-from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
+from shared.model.words import Delivery, Entry, Envelope, Increment, Letter, Message, Receipt
 
 MOST_COUNTERS: Final = 10
 """Counters that a row names."""

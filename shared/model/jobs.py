@@ -224,6 +224,20 @@ def read(data: bytes) -> Task:
         raise UnreadableError(f"this is not a task: {error!r}") from error
 
 
+class Lease(NamedTuple):
+    """A task that is handed out."""
+
+    token: str
+    """Names the lease. A later lease of the same task has another token."""
+    data: bytes
+    """The task, as `written` wrote it, here or in a newer process."""
+
+    @property
+    def task(self) -> Task:
+        """The task. Raises `NewerError` or `UnreadableError` if this process can't read it."""
+        return read(self.data)
+
+
 def noted(done: Done) -> bytes:
     """The record that a store keeps, without the chunk. Each child ends where the next one begins."""
     return orjson.dumps(

@@ -48,8 +48,6 @@ FINE: Final = 100
 LAST: Final = 0x10FFFF
 _NEVER: Final = ((0x00, 0x1F), (0x7F, 0x9F), (0xD800, 0xDFFF))
 """Control characters, which names can't hold, and surrogates, which are not characters."""
-_MOST: Final = chr(LAST) * 101
-"""Longer than any name: names have at most 400 bytes."""
 
 
 class Range(NamedTuple):
@@ -192,8 +190,3 @@ def behind(text: str) -> str | None:
         if following is not None:
             return text[: end - 1] + following
     return None
-
-
-def last_name(prefix: str, until: str | None) -> str:
-    """A bound: no name that starts with the prefix and is not behind `until` is behind it."""
-    return prefix + _MOST if until is None else min(prefix + _MOST, until)

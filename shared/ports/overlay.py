@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
-from shared.model.words import View
+from shared.model.words import Envelope, View
 
 
 class Overlay(Protocol):

@@ -7,11 +7,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shared.model.buckets import Counts, Followed, Instant, StoreMillis, TimeBucket, WallMillis, WallSeconds
-from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet
-from shared.model.jobs import Done, Job, JobState, Task, read
+from shared.model.jobs import Done, Job, JobState, Lease, Task
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Receipt, Receipts, Total
+from shared.model.words import Commit, Envelope, Receipt, Receipts, Total
 
 # The roles of a store that readings and lists depend on: snapshots, and names of counters.
 
@@ -273,20 +272,6 @@ class Jobs(Protocol):
         first task is deleted, since its results are incomplete from then on.
         """
         ...
-
-
-class Lease(NamedTuple):
-    """A task that is handed out."""
-
-    token: str
-    """Names the lease. A later lease of the same task has another token."""
-    data: bytes
-    """The task, as `jobs.written` wrote it, here or in a newer process."""
-
-    @property
-    def task(self) -> Task:
-        """The task. Raises `NewerError` or `UnreadableError` if this process can't read it."""
-        return read(self.data)
 
 
 class Tasks(Protocol):

@@ -8,9 +8,8 @@ from typing import Any, Final
 from google.pubsub_v1 import types
 
 from shared.model.buckets import BrokerMillis
-from shared.model.envelope import batches
 from shared.model.errors import OverloadedError, StoodStillError, TooLargeError, TransientError
-from shared.model.words import Delivery, Letter, Message
+from shared.model.words import Delivery, Letter, Message, batches
 from shared.ports.broker import Check, at_any_time
 from shared.pubsub.client import RETRY_FOR, NotFoundError, PubsubClient, SetupError, patiently
 from shared.runtime.retry import Drain, all_of

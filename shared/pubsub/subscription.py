@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, Instant
 from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
-from shared.model.jobs import Task, written
+from shared.model.jobs import Lease, Task, written
 from shared.model.words import Delivery, Letter, Message
-from shared.ports.store import Lease
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
 from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
 from shared.pubsub.setup import KeptPublisher

@@ -17,11 +17,10 @@ from shared.counters.pending import UNSEEN
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import Membership, StoppedMembers
 from shared.model.buckets import NEVER, Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.receipts import Ages, Promise, ages
-from shared.model.words import ANY_NAME, Backlog, View
+from shared.model.words import ANY_NAME, Backlog, Envelope, View
 from shared.ports.store import Commits
 from shared.redis import scripts
 from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member

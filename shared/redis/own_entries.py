@@ -13,9 +13,8 @@ import orjson
 
 from shared.counters.pending import Pending
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
-from shared.model.envelope import Envelope, batches
 from shared.model.errors import OverloadedError
-from shared.model.words import Backlog, Entry, View
+from shared.model.words import Backlog, Entry, Envelope, View, batches
 
 # Writes entries to Redis, under one name for each try to publish an envelope, and reads them back. Pure.
 

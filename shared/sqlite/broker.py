@@ -12,9 +12,8 @@ import orjson
 
 from shared.counters.pending import Pending
 from shared.model.buckets import BrokerMillis, Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, OverloadedError, SettingsError, UnreadableError
-from shared.model.words import Delivery, Letter, Message, View
+from shared.model.words import Delivery, Envelope, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock

@@ -17,6 +17,7 @@ from shared.model.jobs import (
     Done,
     Job,
     JobState,
+    Lease,
     Progress,
     Task,
     bounds_of,
@@ -31,7 +32,6 @@ from shared.model.jobs import (
     span_text,
     written,
 )
-from shared.ports.store import Lease
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import Leases
 from shared.sqlite.database import READ_TIME, Database, Reserve

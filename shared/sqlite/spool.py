@@ -12,9 +12,8 @@ import orjson
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.buckets import BrokerMillis, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import Delivery, Message
+from shared.model.words import Delivery, Envelope, Message
 from shared.sqlite.data_file import uri_of
 from shared.sqlite.database import Database
 from shared.sqlite.setup import SqliteSetup

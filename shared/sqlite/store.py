@@ -35,7 +35,6 @@ from shared.model.errors import (
     ShrunkError,
 )
 from shared.model.imports import Mark
-from shared.model.ranges import last_name
 from shared.model.receipts import Promise
 from shared.model.words import (
     SHARD_FULL,
@@ -45,6 +44,7 @@ from shared.model.words import (
     Receipts,
     ShardAdd,
     Total,
+    last_name,
     moved,
     number_for,
     was_compacted,

@@ -7,7 +7,6 @@ from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from shared.model.buckets import BrokerMillis, WallMillis
-from shared.model.envelope import Envelope, divided
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.words import (
     MAX_DELTA,
@@ -15,8 +14,10 @@ from shared.model.words import (
     MAX_NAME_BYTES,
     MAX_SUM,
     Delivery,
+    Envelope,
     Increment,
     Message,
+    divided,
     flaw_of_id,
 )
 from shared.wire import content

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.config.settings import rules_of
-from shared.model.envelope import Envelope
+from shared.model.words import Envelope
 from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.browsers.chromium import Chromium

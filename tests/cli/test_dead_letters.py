@@ -17,9 +17,8 @@ from flusher.dead_letters.desk import LetterPass
 from shared.config.settings import Settings, promise_of
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Entry, Increment, Message, Receipt
+from shared.model.words import Commit, Entry, Envelope, Increment, Message, Receipt
 from shared.runtime.clock import SystemClock
 from shared.runtime.retry import Stop
 from shared.sqlite.broker import SqliteDeadLetters

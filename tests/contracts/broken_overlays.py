@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant
-from shared.model.envelope import Envelope
-from shared.model.words import Delivery, Message, View
+from shared.model.words import Delivery, Envelope, Message, View
 from shared.ports.broker import Check
 from tests.contracts.broken import Fault, calls, gives, nothing
 from tests.contracts.broken_brokers import number_of

@@ -5,9 +5,8 @@ from typing import Final
 
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.dead_letters import read_body, with_body
-from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
-from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
+from shared.model.words import DEAD, DROPPED, Commit, Entry, Envelope, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import LATER, commit, total

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from shared.model.buckets import BEGINNING, Instant
-from shared.model.envelope import Envelope, divided
 from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import MAX_SUM, Entry, Increment, View
+from shared.model.words import MAX_SUM, Entry, Envelope, Increment, View, divided
 from shared.ports.overlay import Overlay
 
 PATIENCE = 20.0

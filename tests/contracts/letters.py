@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
-from shared.model.words import Delivery, Letter, Message
+from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.overlay import Overlay
 from shared.wire.codec import encode

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope, divided
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import Delivery, Entry, Increment, Message, View
+from shared.model.words import Delivery, Entry, Envelope, Increment, Message, View, divided
 from shared.ports.broker import Publisher, Subscription
 from shared.ports.overlay import Overlay
 from shared.wire.codec import encode

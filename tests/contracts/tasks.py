@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from shared.model.jobs import Task
+from shared.model.jobs import Lease, Task
 from shared.model.ranges import Range
-from shared.ports.store import Lease, Tasks
+from shared.ports.store import Tasks
 
 LONG = 2.0
 TASKS = [Task("j", Range(f"p{number}\u00e9", None if number else "p9", number), 7, bool(number)) for number in range(3)]

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from shared.model.buckets import NEVER, Instant, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import Bounds, Commit, Message, Receipt
+from shared.model.words import Bounds, Commit, Envelope, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.sqlite import broker as broker_module

@@ -17,9 +17,9 @@ import pytest
 from deploy.free_ports import free_port
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership, new_member
-from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
+from shared.model.words import Envelope
 from shared.ports.store import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock

@@ -9,10 +9,9 @@ from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
-from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.receipts import DAY, Tally, key_of_envelope, notes_of_commit
-from shared.model.words import Commit, Receipt, ShardAdd
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore
 

@@ -17,8 +17,7 @@ from deploy.emulators import gcloud_environment
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
-from shared.model.envelope import Envelope
-from shared.model.words import Message
+from shared.model.words import Envelope, Message
 from shared.pubsub.client import PubsubPlace
 from shared.pubsub.setup import provision
 from shared.runtime.clock import SystemClock

@@ -6,9 +6,8 @@ import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
 from shared.model.buckets import BrokerMillis, Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import TooLargeError, UnkeptError
-from shared.model.words import Delivery, Increment, Message
+from shared.model.words import Delivery, Envelope, Increment, Message
 from shared.pubsub import publisher
 from shared.pubsub.client import PubsubPlace, SetupError
 from shared.pubsub.publisher import FRESH

@@ -8,9 +8,8 @@ import pytest
 from google.pubsub_v1 import types
 
 from shared.model.buckets import BrokerMillis, Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.words import Delivery
+from shared.model.words import Delivery, Envelope
 from shared.ports.broker import Subscription
 from shared.wire.codec import decode, encode
 from tests.contracts.broker import LONG, message, numbers, pull, pull_all, tokens

@@ -11,9 +11,8 @@ from shared.counters.reader import Reader
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership, new_member
 from shared.model.buckets import Millis, StoreMillis, WallSeconds
-from shared.model.envelope import Envelope
 from shared.model.receipts import DAY, HOUR, Promise, promised
-from shared.model.words import Commit, Receipt, ShardAdd
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database

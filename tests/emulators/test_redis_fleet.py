@@ -13,11 +13,10 @@ from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.membership import JOINED, OWES
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.envelope import Envelope, divided
 from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
-from shared.model.words import Commit, Receipt, ShardAdd
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd, divided
 from shared.redis import overlay as module
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay

@@ -16,11 +16,10 @@ import pytest
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.buckets import StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import DAY, key_of_set
-from shared.model.words import Commit, Increment, Reading, Receipt, ShardAdd
+from shared.model.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until

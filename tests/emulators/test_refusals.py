@@ -14,9 +14,8 @@ import pytest
 from google.pubsub_v1 import types
 
 from ingest.accept.spool import PAUSE, Spool
-from shared.model.envelope import Envelope
 from shared.model.errors import BrokerRejectedError, TransientError
-from shared.model.words import Message
+from shared.model.words import Envelope, Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database

@@ -12,9 +12,8 @@ import pytest
 
 from flusher.dead_letters import desk
 from shared.model.dead_letters import MOST_COUNTERS
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.words import Increment, Message
+from shared.model.words import Envelope, Increment, Message
 from shared.runtime import metrics
 from shared.sqlite.broker import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore

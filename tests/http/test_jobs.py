@@ -14,9 +14,8 @@ from countersink_server.serve.run import _flush
 from shared.config.settings import Settings
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.envelope import Envelope
 from shared.model.jobs import KINDS, RUNNING
-from shared.model.words import DEAD, Commit, Receipt, View
+from shared.model.words import DEAD, Commit, Envelope, Receipt, View
 from shared.runtime.retry import Stop
 from shared.sqlite.broker import SqliteOverlay
 from shared.sqlite.database import connect_to

@@ -15,10 +15,9 @@ import pytest
 from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
 from shared.model.buckets import BrokerMillis
-from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import UnreadableError
 from shared.model.receipts import key_of_envelope
-from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Message
+from shared.model.words import MAX_DELTA, MAX_SUM, PART_ENTRIES, Delivery, Message
 from shared.wire.codec import decode
 from shared.wire.content import MAX_ITEMS
 from tests.http.fuzz import bodies

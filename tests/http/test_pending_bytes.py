@@ -11,9 +11,8 @@ from typing import Final
 import pytest
 
 from ingest.api.counters import ReadRoutes
-from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
-from shared.model.words import Increment
+from shared.model.words import Envelope, Increment
 from shared.wire.codec import encode
 from tests.http.service import Service, running
 

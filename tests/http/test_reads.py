@@ -10,8 +10,7 @@ import pytest
 
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.envelope import Envelope
-from shared.model.words import DEAD, Commit, Receipt
+from shared.model.words import DEAD, Commit, Envelope, Receipt
 from tests.http.service import Service, running, url_name
 
 

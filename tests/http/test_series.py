@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from shared.config.settings import Settings
-from shared.model.envelope import Envelope
 from shared.model.errors import StorageFullError
-from shared.model.words import Increment, Message
+from shared.model.words import Envelope, Increment, Message
 from shared.sqlite.database import connect_to
 from shared.wire.codec import encode
 from tests.http.service import Service, running, url_name

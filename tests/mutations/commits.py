@@ -22,10 +22,10 @@ def _(run: Any) -> Any:
 
 mutation("windows never grow", "flusher.flush.window.FlushPolicy.closed", *FLUSHER)(returning(None))
 mutation("nobody ever waits", "ingest.accept.publishing.Publishing._is_patient", PUBLISHING)(returning(True))
-mutation("receipts name no envelopes", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+mutation("receipts name no envelopes", "shared.model.words.Envelope.is_minted", *FLUSHER)(
     lambda _: property(lambda self: False)
 )
-mutation("receipts name the envelopes of clients, too", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+mutation("receipts name the envelopes of clients, too", "shared.model.words.Envelope.is_minted", *FLUSHER)(
     lambda _: property(lambda self: True)
 )
 

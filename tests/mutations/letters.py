@@ -55,7 +55,7 @@ def _(ack: Any) -> Any:
 
 mutation(
     "a receipt that is revived stands for another use of its id than before",
-    "shared.model.envelope.Envelope.in_place_of",
+    "shared.model.words.Envelope.in_place_of",
     "tests/unit/model/test_envelope.py",
 )(lambda in_place_of: lambda self, _, increments: in_place_of(self, "", increments))
 

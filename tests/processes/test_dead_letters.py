@@ -13,8 +13,7 @@ from typing import Any
 import aiohttp
 
 from shared.config.settings import Settings
-from shared.model.envelope import Envelope
-from shared.model.words import Increment
+from shared.model.words import Envelope, Increment
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database

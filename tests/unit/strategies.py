@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from shared.model.envelope import Envelope
-from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_name
+from shared.model.words import MAX_DELTA, MAX_SUM, Envelope, Increment, flaw_of_name
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60).filter(
     lambda name: flaw_of_name(name) is None

@@ -16,11 +16,23 @@ from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.model.buckets import Millis, StoreMillis, WallMillis
-from shared.model.envelope import Envelope
-from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
+from shared.model.jobs import (
+    ADD,
+    ALL,
+    COMPACT,
+    DELETE,
+    DONE,
+    EXPORT,
+    RESET,
+    Done,
+    Job,
+    JobState,
+    Lease,
+    Task,
+    lifetime_of_job,
+)
 from shared.model.receipts import DAY, lifetime, read_note
-from shared.model.words import Reading
-from shared.ports.store import Lease
+from shared.model.words import Envelope, Reading
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop

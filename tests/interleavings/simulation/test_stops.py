@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
-from shared.model.words import Reading
+from shared.model.words import Envelope, Reading
 from tests.interleavings.simulation.fleet import HOSTS, FleetSystem
 from tests.interleavings.simulation.system import Ingest
 

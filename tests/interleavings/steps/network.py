@@ -9,10 +9,9 @@ from typing import Any
 
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
+from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.broker import Check, at_any_time
 from shared.ports.store import AuditData, Snapshot
 from tests.world.memory.broker import KeptByBroker, MemoryBroker, MemoryOverlay

@@ -14,9 +14,8 @@ from countersink_server.serve.run import replay_of
 from flusher.dead_letters.letters import open_letter
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
-from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError
-from shared.model.words import Message
+from shared.model.words import PART_ENTRIES, Message
 from shared.runtime import metrics
 from shared.wire.codec import TYPE
 from tests.http.service import Service, running

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.accept.drafts import LARGE, MAX_ENTRIES, Batch, Coalescer, Draft
-from shared.model.envelope import PART_ENTRIES
-from shared.model.words import MAX_DELTA, MAX_SUM, Increment
+from shared.model.words import MAX_DELTA, MAX_SUM, PART_ENTRIES, Increment
 
 MOST = 5
 NAMES = st.sampled_from("abcdefgh")

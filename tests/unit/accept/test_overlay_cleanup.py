@@ -5,9 +5,8 @@ from collections.abc import Collection
 from ingest.accept.publishing import MOST, OverlayCleanup
 from shared.memory.overlay import SETTLE_WITHIN, ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Receipt, Receipts
+from shared.model.words import Commit, Envelope, Receipt, Receipts
 from shared.runtime.ids import EnvelopeIds
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore

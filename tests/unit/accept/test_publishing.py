@@ -8,7 +8,6 @@ import pytest
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import LONGEST_PUBLISH, Publishing
 from shared.memory.overlay import ProcessOverlay
-from shared.model.envelope import Envelope
 from shared.model.errors import (
     BrokerRejectedError,
     CountersinkError,
@@ -19,7 +18,7 @@ from shared.model.errors import (
     TooLargeError,
     UnkeptError,
 )
-from shared.model.words import Increment, Message
+from shared.model.words import Envelope, Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import LONGEST

@@ -9,9 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from shared.counters import pending as overlay
 from shared.counters.pending import Pending
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Entry, Increment, View
+from shared.model.words import Entry, Envelope, Increment, View
 
 NAMES = ("a", "ab", "b", "c")
 COUNTERS = st.sampled_from(NAMES)

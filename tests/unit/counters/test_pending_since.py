@@ -11,8 +11,7 @@ from shared.counters.pending import Base, EntryLog, Pending, keys_of, pending, p
 from shared.counters.reader import Reader
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Monotonic, StoreMillis, WallSeconds
-from shared.model.envelope import Envelope
-from shared.model.words import Entry, Increment, Total, View
+from shared.model.words import Entry, Envelope, Increment, Total, View
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay

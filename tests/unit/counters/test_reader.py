@@ -11,10 +11,9 @@ from shared.counters.series import SeriesReader
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
+from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay

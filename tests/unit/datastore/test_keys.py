@@ -3,9 +3,8 @@
 from shared.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import read_body, with_body
-from shared.model.envelope import Envelope
 from shared.model.words import DEAD as STATE
-from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
+from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Envelope, Increment, Receipt
 
 MOST: int = 1_048_572
 """Bytes of an entity."""

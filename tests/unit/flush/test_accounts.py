@@ -10,10 +10,9 @@ import pytest
 from flusher.dead_letters.desk import Replay
 from flusher.dead_letters.letters import open_letter
 from shared.model.buckets import Instant
-from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
 from shared.model.receipts import Tally, key_of_envelope, read_note
-from shared.model.words import Commit, Delivery, Increment, Message
+from shared.model.words import PART_ENTRIES, Commit, Delivery, Envelope, Increment, Message
 from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.interleavings.simulation.poison import PickyStore

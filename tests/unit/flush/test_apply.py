@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.commit_loop import apply
-from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
+from shared.model.words import Envelope
 from shared.runtime.otlp_traces import OtlpTraces
 from shared.runtime.traces import Trace
 from tests.contracts.store import commit

@@ -4,9 +4,8 @@ import pytest
 
 from flusher.flush.commit_loop import MOST_BUGS
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import DamagedError, SettingsError
-from shared.model.words import Commit, Delivery
+from shared.model.words import Commit, Delivery, Envelope
 from shared.wire import codec
 from tests.world.flushing import Bench
 from tests.world.memory.store import MemoryStore

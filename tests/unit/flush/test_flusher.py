@@ -10,10 +10,9 @@ from flusher.flush.window import TOO_OLD
 from flusher.service import make_flusher, make_tools
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import MAX_SUM, Commit, Delivery, Message
+from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench

@@ -14,10 +14,9 @@ from shared.counters.reader import AllNames
 from shared.memory.overlay import ProcessOverlay
 from shared.model import jobs
 from shared.model.buckets import BrokerMillis, Instant, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
 from shared.model.jobs import Job, Task
-from shared.model.words import Delivery, Letter, Message
+from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
 from shared.runtime.retry import Backoff, Stop

@@ -9,10 +9,9 @@ from flusher.flush.commit_loop import PromiseKeeper
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import TOO_OLD, Plan, Window
 from shared.model.buckets import Instant, Millis, Rules
-from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.receipts import DAY, HOUR, promised
-from shared.model.words import Commit
+from shared.model.words import Commit, Envelope
 from tests.world.flushing import Bench
 from tests.world.memory.store import MemoryStore
 

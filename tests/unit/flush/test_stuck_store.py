@@ -15,9 +15,8 @@ from countersink_server.serve.run import flusher_of
 from flusher.flush.flusher import LOOK
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.words import Commit
+from shared.model.words import Commit, Envelope
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from shared.wiring.process import Parts, connect

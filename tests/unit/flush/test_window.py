@@ -5,9 +5,19 @@ from hypothesis import strategies as st
 
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, URGENT, FlushPolicy, Plan, Window
 from shared.model.buckets import DAY, BrokerMillis, Millis, Rule
-from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
+from shared.model.words import (
+    APPLIED,
+    DEAD,
+    MAX_DELTA,
+    MAX_SUM,
+    PART_ENTRIES,
+    SHARD_FULL,
+    Delivery,
+    Envelope,
+    Increment,
+    Message,
+)
 
 
 def delivery(number: int, size: int = 10) -> Delivery:

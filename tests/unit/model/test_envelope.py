@@ -6,9 +6,8 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.envelope import PART_ENTRIES, Envelope, divided
 from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part
-from shared.model.words import MAX_DELTA, MAX_SUM, Increment
+from shared.model.words import MAX_DELTA, MAX_SUM, PART_ENTRIES, Envelope, Increment, divided
 from tests.unit.strategies import envelopes
 
 

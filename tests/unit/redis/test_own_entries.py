@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
 from shared.model.buckets import BEGINNING, NEVER, Instant, Monotonic, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.model.receipts import key_of_envelope
-from shared.model.words import View
+from shared.model.words import Envelope, View
 from shared.redis.member import ELSEWHERE, FIRST, Naming
 from shared.redis.overlay import MOST_KNOWN, Context, Views
 from shared.redis.own_entries import FIRST_LOOK, MOST_IN_ONE_STEP, Copy, PublishTry, in_steps

@@ -12,11 +12,10 @@ from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.envelope import Envelope
 from shared.model.imports import Foreign
 from shared.model.jobs import ADD, Job, lifetime_of_job
 from shared.model.receipts import DAY, promised
-from shared.model.words import DEAD, Commit, Receipt, ShardAdd
+from shared.model.words import DEAD, Commit, Envelope, Receipt, ShardAdd
 from shared.sqlite.broker import SqliteOverlay
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore

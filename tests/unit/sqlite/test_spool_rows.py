@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.config.settings import Settings
-from shared.model.envelope import Envelope
 from shared.model.errors import CountersinkError
+from shared.model.words import Envelope
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.spool import SpoolRows

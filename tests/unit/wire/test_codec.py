@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from flusher.flush.window import MOST_IN_COMMIT
 from shared.model.buckets import BrokerMillis
-from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
 from shared.model.receipts import Tally, notes_of_commit, read_note
-from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Envelope, Increment, Message
 from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode, own_data
 from tests.unit.strategies import envelopes
 

@@ -7,9 +7,8 @@ import pytest
 
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
-from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Backlog, Increment
+from shared.model.words import Backlog, Envelope, Increment
 from shared.redis.own_entries import Copy
 from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription

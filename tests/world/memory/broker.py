@@ -8,9 +8,8 @@ from typing import Final
 
 from shared.counters.pending import Pending
 from shared.model.buckets import BrokerMillis, Instant
-from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
-from shared.model.words import Delivery, Letter, Message, View
+from shared.model.words import Delivery, Envelope, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import Clock
 from shared.wire.codec import decode

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.model.jobs import Task, written
-from shared.ports.store import Lease
+from shared.model.jobs import Lease, Task, written
 from shared.runtime.clock import Clock
 
 
