@@ -11,7 +11,6 @@ from ingest.accept.publishing import INTERVAL, OverlayCleanup, Publishing
 from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
-from ingest.access.shares import FairLock
 from ingest.api import openapi
 from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
@@ -38,6 +37,7 @@ from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
 from shared.http.server import HttpServer
+from shared.http.shares import FairLock
 from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.ports.broker import LetterDesk, Publisher
 from shared.ports.overlay import Overlay

@@ -17,10 +17,10 @@ from ingest.access.keys import Key, KeyRing
 from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.access.scopes import READ
-from ingest.access.shares import FairLock
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.config.lists import Network
+from shared.http.shares import FairLock
 from shared.model.errors import OverloadedError
 from shared.model.words import ALL_DELTAS, Deltas, Increment
 from shared.runtime.ids import of_key

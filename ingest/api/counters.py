@@ -8,7 +8,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ingest.accept.new_names import NewNames
 from ingest.access.callers import Caller, note
-from ingest.access.shares import FairLock
 from ingest.api import fields
 from ingest.api.fields import (
     Age,
@@ -31,6 +30,7 @@ from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.http.shares import FairLock
 from shared.model.buckets import written_at
 from shared.model.errors import CrowdedError, NotAloneError
 from shared.model.jobs import flaw_of_prefix

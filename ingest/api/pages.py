@@ -14,10 +14,10 @@ from typing import Annotated, Final, Literal
 from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from ingest.access.shares import FairLock
 from ingest.api.fields import AnyParameters, Read
 from ingest.http.requests import Call, Query, Reply
 from shared.http.answers import PUBLIC, SECURE
+from shared.http.shares import FairLock
 from shared.runtime import metrics
 
 PAGE: Final = "index.html"

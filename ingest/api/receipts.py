@@ -7,10 +7,10 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, Literal
 
-from ingest.access.shares import FairLock, Places
 from ingest.api.fields import Json
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, unescape
+from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.receipts import Note, key_of_envelope, read_note
 from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from ingest.access.shares import FairLock
 from ingest.api.fields import By, Instant, Json, Name, Read, When
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, Query
 from shared.counters.series import MOST_POINTS, SeriesReader, written
+from shared.http.shares import FairLock
 from shared.model.buckets import LENGTHS, WallMillis, millis_of
 
 

@@ -13,13 +13,13 @@ from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
 from ingest.access.keys import Key
-from ingest.access.shares import FairLock, Places
 from ingest.api.counters import check_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
 from ingest.http.requests import Call
 from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
+from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.words import Reading
 from shared.runtime.clock import Clock

@@ -13,10 +13,9 @@ import aiohttp
 from aiohttp import web
 
 from ingest.access.callers import CALLER
-from ingest.access.shares import FairLock
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
-from shared.http.shares import Shares
+from shared.http.shares import FairLock, Shares
 from shared.model.errors import OverloadedError, ShareError
 
 # Decompresses bodies. It stops when a body grows too large, or too many times as large as it was.

@@ -9,13 +9,13 @@ from typing import Final
 import orjson
 import pytest
 
-from ingest.access.shares import FairLock
 from ingest.api.counters import READS, ReadRoutes
 from ingest.api.pages import ServiceRoutes
 from ingest.api.receipts import MOST_IDS
 from ingest.parsing.events import MOST_EVENTS
 from ingest.service import Ingest
 from shared.config.settings import rules_of
+from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check
 from shared.wire.content import MAX_ITEMS

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.access.shares import Places
 from shared.http import shares as module
-from shared.http.shares import Shares
+from shared.http.shares import Places, Shares
 from shared.model.errors import OverloadedError, ShareError
 
 HOLDERS = "abcd"

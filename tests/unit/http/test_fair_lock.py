@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ingest.access.shares import FairLock
+from shared.http.shares import FairLock
 
 
 class Scene:
