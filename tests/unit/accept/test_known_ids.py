@@ -16,17 +16,6 @@ def keyed(*items: Increment) -> Draft:
     return Draft(keyed=list(items))
 
 
-def test_another_delta_under_an_id_is_refused_and_the_first_one_stays() -> None:
-    known = KnownIds()
-    known.check([Increment("a", 1, "x")], NOW)
-    known.accepted(keyed(Increment("a", 1, "x")), NOW)
-    known.accepted(keyed(Increment("a", 2, "x")), NOW)
-    for other in (Increment("a", 1, "x"), Increment("b", 2, "x"), Increment("a", 2, "y")):
-        known.check([other], NOW)
-    with pytest.raises(BodyError, match="new one"):
-        known.check([Increment("a", 2, "x")], NOW)
-
-
 def test_a_refusal_does_not_advise_to_count_again_what_may_have_counted() -> None:
     """Another process may have accepted this one first: a retry of it under a new id would count twice."""
     known = KnownIds()
@@ -76,14 +65,3 @@ def test_second_uses_are_marked_whatever_they_bring_and_for_as_long_as_an_id_cou
         draft = keyed(Increment("a", 1, "x"), Increment("a", 2, "x"), Increment("b", 1, "x"))
         known.accepted(draft, time)
         assert draft.second_uses == expected
-
-
-def test_a_second_use_of_a_key_is_marked() -> None:
-    known = KnownIds()
-    for expected in (False, True, True):
-        draft = Draft({"a": 1}, id="key", attempt="1")
-        known.accepted(draft, NOW)
-        assert draft.is_second is expected
-    other = Draft({"a": 1}, id="minted")
-    known.accepted(other, NOW)
-    assert not other.is_second

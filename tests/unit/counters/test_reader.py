@@ -12,7 +12,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import TransientError
-from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.receipts import key_of_envelope
 from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
@@ -96,15 +96,6 @@ def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMilli
     return with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until)
 
 
-async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
-    await store.apply(Commit((buried("e", {"a": 5}, Increment("a", 10, receipt="ix")),), ()))
-    (reading,) = await reader.read(["a"])
-    assert (reading.applied, reading.pending, reading.exact, reading.exists) == (0, 15, True, True)
-
-
 async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_makes_readings_inexact() -> None:
     """Only while it is not known to be counted; sums are sure for ever."""
     clock = ManualClock()
@@ -121,18 +112,6 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     assert await read() == [(15, False), (1, True)]
     await store.apply(Commit((Receipt("ix", StoreMillis(1 << 60)),), (ShardAdd("a", 0, 10, 1),)))
     assert await read() == [(15, True), (1, True)]
-
-
-async def test_an_id_in_two_dead_letters_and_an_entry_counts_once() -> None:
-    clock = ManualClock()
-    store, overlay = MemoryStore(clock), ProcessOverlay(clock, exact=True)
-    key = key_of_increment("a", "x")
-    receipts = tuple(buried(name, {"a": 1}, Increment("a", 10, receipt=key)) for name in ("e1", "e2"))
-    await store.apply(Commit(receipts, ()))
-    async with overlay.entered([Envelope("e3", {"a": 1}, {}, (Increment("a", 10, "x"),))]):
-        pass
-    (reading,) = await Reader(store, overlay, clock, 1.0).read(["a"])
-    assert (reading.value, reading.exact) == (13, True)
 
 
 class Settling(ProcessOverlay):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter, divided
+from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
@@ -81,13 +81,6 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
     assert await parts.setter.set("a", ChangeRequest(SET, 8, "k")) == Change(held, 7)
     said = [read_note(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
     assert sum(said) == 7 - held
-
-
-@pytest.mark.parametrize("delta", [0, 1, -1, SHARD_FULL, -SHARD_FULL, SHARD_FULL + 1, -(2**63), 3 * SHARD_FULL])
-def test_parts_add_up_and_fit(delta: int) -> None:
-    parts = divided(delta)
-    assert sum(parts) == delta
-    assert all(0 < abs(part) <= SHARD_FULL for part in parts)
 
 
 class Contended(MemoryStore):

@@ -214,17 +214,6 @@ async def test_of_a_divided_envelope_only_the_dead_parts_are_replayed() -> None:
     assert (await morgue.total("n0000"), await morgue.total("poison")) == (1, 1)
 
 
-async def test_what_was_unreadable_and_is_readable_now_is_counted() -> None:
-    """It has no receipt: a newer version reads more."""
-    morgue = Morgue()
-    await morgue.publish(POISON)
-    await morgue.bury("what is this?")
-    morgue.cured()
-    assert sums(await morgue.replay()) == (5, 0, 0)
-    assert await morgue.total("poison") == 5
-    assert morgue.broker.buried() == {}
-
-
 async def test_age_does_not_hold_up_what_is_known_to_be_dead() -> None:
     morgue = Morgue(ages=True)
     await morgue.flush(Envelope("e", {"poison": 1}, {}, (), morgue.now()))
@@ -276,18 +265,6 @@ async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), StoreMillis(1 << 60)),), ()))
     assert sums(await morgue.replay()) == (0, 1, 0)
     assert morgue.broker.buried() == {}
-
-
-async def test_a_store_that_is_away_is_waited_for_and_then_nothing_is_lost() -> None:
-    morgue = Morgue()
-    await morgue.flush(POISON)
-    morgue.cured()
-    morgue.store.away = True
-    with pytest.raises(TransientError, match="away"):
-        await morgue.replay()
-    assert len(morgue.broker.buried()) == 1
-    morgue.store.away = False
-    assert sums(await morgue.replay()) == (5, 0, 0)
 
 
 async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_before_it_buries() -> None:

@@ -12,7 +12,7 @@ from shared.config.settings import Settings
 from shared.model.buckets import Instant
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message
+from shared.model.words import Commit, Delivery, Envelope, Message
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench
@@ -77,15 +77,6 @@ async def test_receipts_name_the_envelopes_that_ingests_made() -> None:
     assert await bench.total() == 3
     _, found = await bench.store.applied("", "~", 10)
     assert [*found] == [key_of_envelope("e1")]
-
-
-async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
-    bench = Bench()
-    await bench.broker.publish([Message(b"rubbish")])
-    await bench.flush(Envelope("e1", {"a": 1}, {}))
-    assert await bench.total() == 1
-    assert list(bench.broker.buried()) == ["1"]
-    assert "not valid JSON" in bench.broker.buried()["1"]
 
 
 async def test_rubbish_is_buried_side_by_side_and_what_fails_comes_again() -> None:
@@ -267,14 +258,6 @@ async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
     assert set(bench.broker.buried()) == {"14", "15"}
     totals = [await bench.total(f"x{number}") for number in range(40)]
     assert totals == [0 if number in {13, 14} else 1 for number in range(40)]
-
-
-async def test_full_shards_are_left_and_the_counter_goes_on() -> None:
-    bench = Bench()
-    for number in range(7):
-        await bench.flush(Envelope(f"e{number}", {"a": MAX_SUM}, {}))
-    assert await bench.total() == 7 * MAX_SUM
-    assert (await bench.store.shards(["a"]))["a"] > 2
 
 
 async def stopped(bench: Bench, drain: float) -> None:

@@ -18,11 +18,9 @@ from shared.model.buckets import (
     TimeBucket,
     buckets_of,
     by_time_of,
-    dated,
     followed_after,
     followed_of,
     longest_under,
-    moved,
     retention_of,
     since_of,
     text_of,
@@ -113,15 +111,6 @@ def test_what_was_not_kept_is_not_whole_though_the_clock_was_set_back_between_tw
     assert since_of(again.followed, RULES, "page:a", "hour") == since
 
 
-def test_what_is_closed_stays_closed_though_the_clock_is_set_back() -> None:
-    now = 1_000 * DAY
-    dates = Dates(closed=now)
-    for ago in (0, HOUR, DAY):
-        dates, adds = dates.after(ByTime((hour_of(now - ago - 1),), RULES), now - ago)
-        assert (dates.closed, [add.bucket.begin for add in adds]) == (now, [now])
-    assert since_of(dates.followed, RULES, "page:a", "hour") == 0
-
-
 def test_what_was_closed_by_a_clock_that_was_far_ahead_is_opened_and_not_whole() -> None:
     now, ahead = 1_000 * DAY, 1_400 * DAY
     dates, _ = Dates(closed=ahead).after(KEEP, now)
@@ -132,14 +121,6 @@ def test_what_was_closed_by_a_clock_that_was_far_ahead_is_opened_and_not_whole()
     dates, _ = dates.after(NONE, now + HOUR)
     dates, _ = dates.after(KEEP, now + HOUR)
     assert since_of(dates.followed, RULES, "page:a", "hour") > ahead, "other rules don't make it whole"
-
-
-def test_an_increment_counts_as_of_a_time_that_is_neither_closed_nor_in_the_future() -> None:
-    assert [dated(when, 10, 20) for when in (0, 10, 15, 20, 30)] == [10, 10, 15, 20, 20]
-    assert dated(0, 30, 20) == 30, "what is closed is closed, whatever the clock says"
-    adds = [hour_of(when * HOUR) for when in (1, 2, 3, 9)]
-    assert [add.bucket.begin // HOUR for add in moved(adds, 2 * HOUR + 5, 4 * HOUR)] == [2, 2, 3, 4]
-    assert moved(adds, HOUR, 9 * HOUR) is adds
 
 
 def test_who_closes_opens_what_was_closed_by_a_clock_that_was_far_ahead() -> None:

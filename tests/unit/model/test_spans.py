@@ -3,7 +3,7 @@
 import pytest
 
 from shared.model.buckets import datetime_of, millis_of, written_millis, written_second
-from shared.model.jobs import EXPORT, Job, Span, span_fields, span_of, span_text
+from shared.model.jobs import Span, span_fields, span_of, span_text
 
 
 @pytest.mark.parametrize("span", [None, Span("hour"), Span("day", -5), Span("minute", 0, 2**48)])
@@ -19,14 +19,6 @@ def test_a_span_is_shown_in_utc() -> None:
         "from": "1970-01-01T00:00:01.500Z",
         "to": "1969-12-31T23:59:59.999Z",
     }
-
-
-def test_another_span_is_another_job() -> None:
-    job = Job("j", EXPORT, "p", span=Span("hour", 1))
-    assert job.asks(EXPORT, "p", 0, Span("hour", 1))
-    assert not job.asks(EXPORT, "p", 0, Span("hour", 2))
-    assert not job.asks(EXPORT, "p", 0)
-    assert "export under the prefix 'p', by hour, from 1970-01-01T00:00:00.001Z" in job.taken()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from flusher.service import make_flusher, make_tools
 from flusher.shards import CounterCooler, CounterGrower, Growth, ShardBook, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
-from shared.model.buckets import StoreMillis
-from shared.model.errors import ContendedError, ShrunkError
+from shared.model.errors import ContendedError
 from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
@@ -71,20 +70,6 @@ async def test_a_counter_that_has_just_been_removed_is_not_made_again(monkeypatc
     assert await bench.growing.grow_once() == 0
     assert await bench.store.shards(["a"]) == {}
     assert not (await guard(bench.store)).deleted
-
-
-async def test_who_believes_in_too_many_asks_again_and_picks_another() -> None:
-    bench = Bench()
-    await spread(bench.store, 1, 2, 3, 4, 5, 6, 7, 8)
-    await bench.book.adds({"a": 1})
-    await bench.store.compact("a", 1, Receipt("k", StoreMillis(2**41)))
-    while (adds := await bench.book.adds({"a": 1}))[0].shard == 0:
-        pass
-    with pytest.raises(ShrunkError) as caught:
-        await bench.store.apply(commit(*adds))
-    bench.book.shrunk(caught.value.counters)
-    await bench.store.apply(commit(*await bench.book.adds({"a": 1})))
-    assert await bench.store.shards(["a"]) == {"a": 1}
 
 
 async def test_cold_counters_have_one_shard_again() -> None:

@@ -17,15 +17,6 @@ def test_what_is_taken_is_whole_and_the_rest_is_kept() -> None:
         assert tally.take(1, ALL).sums == {"a": expected}
 
 
-def test_negative_fractions_add_up() -> None:
-    tally = StatsdTally()
-    taken = 0
-    for _ in range(4):
-        tally.add(*read("a:-0.25|c", PLAIN))
-        taken += tally.take(1, ALL).sums["a"]
-    assert taken == -1
-
-
 def test_sums_and_lines_stay_the_same_however_they_are_taken() -> None:
     for seed in range(200):
         random = Random(seed)
