@@ -11,16 +11,8 @@ from countersink_server.cli.main import main
 from countersink_server.cli.target import PatientClient
 from tests.unit.client.scripted import problem, says, scripted
 
-COUNTER = {
-    "name": "a",
-    "value": 1,
-    "applied": 1,
-    "pending": 0,
-    "exact": True,
-    "as_of": "2026-01-01T00:00:00Z",
-    "shards": 1,
-    "exists": True,
-}
+COUNTER = {"name": "a", "value": 1, "applied": 1, "pending": 0, "exact": True, "shards": 1, "exists": True}
+COUNTER |= {"as_of": "2026-01-01T00:00:00Z"}
 
 
 @pytest.fixture(autouse=True)

@@ -11,24 +11,10 @@ from countersink_server.cli.output import Bar, JobPace, lasting, line
 
 def job(share: float, visited: int) -> JobStatus:
     return JobStatus(
-        id="j",
-        kind="add",
-        prefix="",
-        delta=1,
-        shards=None,
-        state="running",
-        visited=visited,
-        changed=visited,
-        failed=0,
-        examples=(),
-        tasks=1,
-        open=1,
-        depth=1,
-        share=share,
-        started=datetime.now(UTC),
-        finished=None,
+        id="j", kind="add", prefix="", delta=1, shards=None, state="running", visited=visited, changed=visited,
+        failed=0, examples=(), tasks=1, open=1, depth=1, share=share, started=datetime.now(UTC), finished=None,
         reason=None,
-    )
+    )  # fmt: skip
 
 
 class Terminal(StringIO):
