@@ -117,15 +117,9 @@ def test_json_is_one_object_a_line(tmp_path: Path, db: Any) -> None:
     told = [json.loads(line) for line in audit(tmp_path, "--json", "--all").out.splitlines()]
     assert told[1] == {"name": "b", "verdict": "agrees", "shards": -2, "receipts": -2, "unread": 0, "why": ""}
     assert told[3] == {
-        "counters": {"agrees": 3, "differs": 0, "unknown": 0},
-        "applied": 5,
-        "deduplicated": 0,
-        "dead": 0,
-        "receipts": 3,
-        "pending": 0,
-        "drift": 0,
-        "compared": 0,
-    }
+        "counters": {"agrees": 3, "differs": 0, "unknown": 0}, "applied": 5, "deduplicated": 0, "dead": 0,
+        "receipts": 3, "pending": 0, "drift": 0, "compared": 0,
+    }  # fmt: skip
 
 
 def line(**its: Any) -> Line:

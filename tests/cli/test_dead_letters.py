@@ -106,13 +106,9 @@ def test_a_list_as_json_is_a_letter_a_line(folder: Path) -> None:
     done = dlq(folder, "list", "--json")
     poison, nonsense = map(json.loads, done.out.splitlines())
     assert {name: poison[name] for name in ("id", "receipt", "state", "increments", "counters", "flaw")} == {
-        "id": "2",
-        "receipt": "p-1",
-        "state": "dead",
-        "increments": 5,
-        "counters": {"poison": 5, "a": 12},
+        "id": "2", "receipt": "p-1", "state": "dead", "increments": 5, "counters": {"poison": 5, "a": 12},
         "flaw": None,
-    }
+    }  # fmt: skip
     assert "no poison" in poison["reason"]
     assert (nonsense["state"], nonsense["receipt"], nonsense["counters"]) == ("unreadable", None, {})
 

@@ -79,11 +79,8 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("new", "b"), 2),
-        (("new", "b", "--scope", "delete"), 1),
-        (("new", "b", "--scope", ""), 1),
-        (("new", "b_c d", "--scope", "read"), 1),
-        (("new", "a", "--scope", "read"), 1),
+        (("new", "b"), 2), (("new", "b", "--scope", "delete"), 1), (("new", "b", "--scope", ""), 1),
+        (("new", "b_c d", "--scope", "read"), 1), (("new", "a", "--scope", "read"), 1),
         (("new", "b", "--scope", "read", "--rate", "0"), 1),
         (("new", "b", "--scope", "read", "--rate", "nan"), 1),
         (("new", "b", "--scope", "read", "--rate", "inf"), 1),
@@ -98,13 +95,12 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "x"), 2),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-new", "-1"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 1),
-        (("new", "b", "--publishable"), 1),
-        (("new", "b", "--publishable", "--prefix", "p:"), 1),
+        (("new", "b", "--publishable"), 1), (("new", "b", "--publishable", "--prefix", "p:"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 1),
         (("new", "b", "--publishable", "--scope", "read", "--prefix", "p:", "--origin", "https://a.example"), 1),
         (("revoke", "b"), 1),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
     assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
     before = (tmp_path / "keys.json").read_bytes()
@@ -197,14 +193,10 @@ THEIRS: Final = 65_533
 @pytest.mark.parametrize(
     ("modes", "theirs", "why"),
     [
-        ({}, (), None),
-        ({}, ("a/b/keys.json",), "keys.json is theirs"),
-        ({}, ("a/b",), "b is theirs"),
-        ({}, ("a",), "a is theirs"),
-        ({}, ("links",), "links is theirs"),
+        ({}, (), None), ({}, ("a/b/keys.json",), "keys.json is theirs"), ({}, ("a/b",), "b is theirs"),
+        ({}, ("a",), "a is theirs"), ({}, ("links",), "links is theirs"),
         ({}, ("links/keys.json",), "keys.json is theirs"),
-        ({"a/b": 0o777}, (), "replace the keys file .* chmod go-w .*/b,"),
-        ({"a/b": 0o775}, (), "replace"),
+        ({"a/b": 0o777}, (), "replace the keys file .* chmod go-w .*/b,"), ({"a/b": 0o775}, (), "replace"),
         ({"a": 0o777}, (), "replace the keys file .* chmod go-w .*/a,"),
         ({"links": 0o777}, (), "replace the keys file .* chmod go-w .*/links,"),
         ({"a/b": 0o1777, "a": 0o1775, "links": 0o1777}, (), None),
@@ -212,7 +204,7 @@ THEIRS: Final = 65_533
         ({"links": 0o1777}, ("links/keys.json",), "keys.json is theirs"),
         ({"a/b/keys.json": 0o620}, (), "write to the keys file .* chmod go-w .*/b/keys.json"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("fixed", [False, True])
 def test_nobody_else_may_change_a_part_of_the_path(
     tmp_path: Path,
@@ -353,15 +345,7 @@ def test_keys_are_told_as_json(tmp_path: Path) -> None:
     made = json.loads(keys(tmp_path, "new", "a", "--scope", "read", "--rate", "5", "--json").out)
     assert (made["id"], made["key"].startswith("csk_a_")) == ("a", True)
     assert json.loads(keys(tmp_path, "list", "--json").out) == {
-        "id": "a",
-        "scopes": ["read"],
-        "prefixes": [],
-        "origins": [],
-        "rate": 5.0,
-        "owner": None,
-        "expires": None,
-        "note": None,
-        "expired": False,
-        "publishable": False,
-    }
+        "id": "a", "scopes": ["read"], "prefixes": [], "origins": [], "rate": 5.0, "owner": None,
+        "expires": None, "note": None, "expired": False, "publishable": False,
+    }  # fmt: skip
     assert json.loads(keys(tmp_path, "revoke", "a", "--json").out) == {"id": "a", "revoked": True}

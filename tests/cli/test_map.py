@@ -158,23 +158,17 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["--add", "1"],
-        ["--prefix", "p"],
-        ["--prefix", "p", "--add", "x"],
-        ["--prefix", "p", "--add", "1", "--reset"],
-        ["--prefix", "p", "--compact", "0"],
-        ["--prefix", "p", "--export", "-", "--json"],
-        ["--prefix", "p", "--add", "9007199254740992"],
-        ["--prefix", "p", "--add", "1", "--by", "hour"],
-        ["--prefix", "p", "--export", "f", "--by", "week"],
+        ["--add", "1"], ["--prefix", "p"], ["--prefix", "p", "--add", "x"],
+        ["--prefix", "p", "--add", "1", "--reset"], ["--prefix", "p", "--compact", "0"],
+        ["--prefix", "p", "--export", "-", "--json"], ["--prefix", "p", "--add", "9007199254740992"],
+        ["--prefix", "p", "--add", "1", "--by", "hour"], ["--prefix", "p", "--export", "f", "--by", "week"],
         ["--prefix", "p", "--export", "f", "--to", "2026-01-01T00:00:00Z"],
         ["--prefix", "p", "--export", "f", "--by", "hour", "--from", "yesterday"],
-        ["--prefix", "p", "--add", "1", "--job", "a/b"],
-        ["--prefix", "p", "--add", "1", "--concurrency", "0"],
+        ["--prefix", "p", "--add", "1", "--job", "a/b"], ["--prefix", "p", "--add", "1", "--concurrency", "0"],
         ["--prefix", "p", "--add", "1", "--concurrency", "2", "--url", "http://127.0.0.1:1"],
         ["--prefix", "p", "--add", "1", "--url", "127.0.0.1"],
     ],
-)
+)  # fmt: skip
 def test_what_is_said_wrong_is_2(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["map", *wrong])

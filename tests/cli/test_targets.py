@@ -51,15 +51,11 @@ def test_data_without_a_service_are_counted_read_and_changed(data: Path, tmp_pat
 @pytest.mark.parametrize(
     "command",
     [
-        ["doctor"],
-        ["sweep"],
-        ["audit"],
-        ["dlq", "list"],
-        ["dlq", "replay", "--all"],
+        ["doctor"], ["sweep"], ["audit"], ["dlq", "list"], ["dlq", "replay", "--all"],
         ["map", "--prefix", "", "--add", "1"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_data_are_named_alike(command: list[str], data: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -83,18 +83,14 @@ def test_a_plan_agrees_with_a_simulation(rate: int, counters: int) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        TrafficPlan(Traffic(10, 100), 1, 3),
-        TrafficPlan(Traffic(300, 100), 3, 1),
-        TrafficPlan(Traffic(5_000, 1_000), 2, 3),
-        TrafficPlan(Traffic(100, 1_000), 1, 1, interval=10.0),
+        TrafficPlan(Traffic(10, 100), 1, 3), TrafficPlan(Traffic(300, 100), 3, 1),
+        TrafficPlan(Traffic(5_000, 1_000), 2, 3), TrafficPlan(Traffic(100, 1_000), 1, 1, interval=10.0),
         TrafficPlan(Traffic(1_000, 100), 2, 2, interval=5.0),
-        TrafficPlan(Traffic(5_000, 100, ids="each"), 1, 1),
-        TrafficPlan(Traffic(100), 1, 1, linger=0.0),
-        TrafficPlan(Traffic(300), 1, 1, linger=0.005),
-        TrafficPlan(Traffic(1_000), 1, 1, linger=0.1),
+        TrafficPlan(Traffic(5_000, 100, ids="each"), 1, 1), TrafficPlan(Traffic(100), 1, 1, linger=0.0),
+        TrafficPlan(Traffic(300), 1, 1, linger=0.005), TrafficPlan(Traffic(1_000), 1, 1, linger=0.1),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_so_do_plans_with_other_processes_and_settings(plan: TrafficPlan) -> None:
     _agree(plan)
 

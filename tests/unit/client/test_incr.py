@@ -71,15 +71,9 @@ ODD = [
     b'{"accepted":[]}',
 ]
 LATER: Any = [
-    *(says(202, odd) for odd in ODD),
-    says(502, ODD[0]),
-    "cut",
-    says(502, b"<html>"),
-    says(504, b""),
-    problem(429, "later"),
-    says(200, b"<html>"),
-    says(301, b""),
-]
+    *(says(202, odd) for odd in ODD), says(502, ODD[0]), "cut", says(502, b"<html>"), says(504, b""),
+    problem(429, "later"), says(200, b"<html>"), says(301, b""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("step", LATER)

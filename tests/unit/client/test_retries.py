@@ -86,14 +86,10 @@ LATER = {"retry-after": "Wed, 25 Nov 2026 10:00:07 GMT", "date": "Wed, 25 Nov 20
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"retry-after": " 2\t"}, 2),
-        ({"retry-after": "86400"}, 3_600),
-        (LATER, 7),
-        (LATER | {"date": "Wed, 25 Nov 2026 11:00:00 GMT"}, 0),
-        (LATER | {"date": "now"}, 0),
-        ({}, 0),
+        ({"retry-after": " 2\t"}, 2), ({"retry-after": "86400"}, 3_600), (LATER, 7),
+        (LATER | {"date": "Wed, 25 Nov 2026 11:00:00 GMT"}, 0), (LATER | {"date": "now"}, 0), ({}, 0),
     ],
-)
+)  # fmt: skip
 def test_a_retry_after_may_be_a_date(headers: dict[str, str], seconds: float) -> None:
     assert transport._retry_after(headers) == seconds
 
@@ -153,17 +149,11 @@ async def test_a_refusal_is_an_error_at_once_with_its_detail(status: int) -> Non
 @pytest.mark.parametrize(
     "answer",
     [
-        says(200, b"<html>hello</html>"),
-        says(200, b""),
-        says(200, b"[" * 100_000),
-        says(404, b"[" * 100_000),
-        says(200, [1]),
-        says(200, {"accepted": 1, "rejected": [1]}),
-        says(200, {"hello": "world"}),
-        says(404, b"not found"),
-        says(301, b"", Location="/elsewhere"),
+        says(200, b"<html>hello</html>"), says(200, b""), says(200, b"[" * 100_000), says(404, b"[" * 100_000),
+        says(200, [1]), says(200, {"accepted": 1, "rejected": [1]}), says(200, {"hello": "world"}),
+        says(404, b"not found"), says(301, b"", Location="/elsewhere"),
     ],
-)
+)  # fmt: skip
 async def test_a_server_that_is_not_countersink_is_an_error_at_once(answer: object) -> None:
     async with scripted(answer) as server, AsyncClient(server.url) as client:  # type: ignore[arg-type] # a step
         for ask in (client.increment("a"), client.get("a"), client.get_many(["a"]), client.receipt("r")):

@@ -67,13 +67,9 @@ def test_it_is_divided_for_ever_as_by_the_first_version() -> None:
 
 def test_keys_of_different_things_differ() -> None:
     keys = [
-        key_of_envelope("ab"),
-        key_of_envelope("abc"),
-        key_of_increment("a", "bc"),
-        key_of_increment("ab", "c"),
-        key_of_increment("1:a", "b"),
-        key_of_increment("1", ":ab"),
-    ]
+        key_of_envelope("ab"), key_of_envelope("abc"), key_of_increment("a", "bc"), key_of_increment("ab", "c"),
+        key_of_increment("1:a", "b"), key_of_increment("1", ":ab"),
+    ]  # fmt: skip
     assert len(set(keys)) == len(keys)
 
 

@@ -19,20 +19,12 @@ def test_a_traceparent_names_a_span(flags: str, sampled: bool) -> None:
 @pytest.mark.parametrize(
     "traceparent",
     [
-        "",
-        "00",
-        f"01-{TRACE}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-1",
-        f"00-{TRACE}-{SPAN}-0g",
-        f"00-{TRACE}-{SPAN}-01-",
-        f"00-{TRACE}-{SPAN}-01\n",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{TRACE[1:]}-{SPAN}-01",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
+        "", "00", f"01-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-1", f"00-{TRACE}-{SPAN}-0g",
+        f"00-{TRACE}-{SPAN}-01-", f"00-{TRACE}-{SPAN}-01\n", f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE[1:]}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01",
         f"00-{TRACE}-{SPAN}-\u06601",
     ],
-)
+)  # fmt: skip
 def test_a_malformed_one_names_none(traceparent: str) -> None:
     assert trace_of(traceparent) is None
     assert sampled_in(traceparent) is None

@@ -166,13 +166,6 @@ def clumps(size: int) -> Keys:
 
 
 SPACES: Final[dict[str, Callable[[int], Keys]]] = {
-    "padded": padded,
-    "wide": wide,
-    "plain": plain,
-    "tenants": tenants,
-    "uuids": uuids,
-    "zipf": zipf,
-    "unicode": unicode,
-    "long": long,
-    "clumps": clumps,
-}
+    "padded": padded, "wide": wide, "plain": plain, "tenants": tenants, "uuids": uuids, "zipf": zipf,
+    "unicode": unicode, "long": long, "clumps": clumps,
+}  # fmt: skip
