@@ -73,9 +73,3 @@ async def test_what_is_called_like_a_part_of_it_stays(tmp_path: Path) -> None:
     (other := tmp_path / "export.part").write_bytes(b"mine")
     await written_to(str(tmp_path / "export"), chunks())
     assert other.read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize(("file", "why"), [("no/file", "No such file"), (".", "Is a directory")])
-def test_what_can_not_be_written_is_said_before(tmp_path: Path, file: str, why: str) -> None:
-    with pytest.raises(CountersinkError, match=f"can't be written: {why}"):
-        check(str(tmp_path / file))

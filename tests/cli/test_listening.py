@@ -215,10 +215,3 @@ async def test_a_flusher_shows_its_metrics_to_administrators_alone(started: Proc
         assert (await asked(session, admin, "GET", "/metrics"))[0] == 200
         assert (await asked(session, alone.url, "GET", "/metrics"))[0] == 200
         assert (await asked(session, alone.url, "GET", "/healthz"))[0] == 200
-
-
-def test_a_host_without_its_port_is_wrong_usage(tmp_path: Path) -> None:
-    for command in ("up", "ingest", "flusher"):
-        done = run(command, "--admin-host", "127.0.0.1", cwd=tmp_path)
-        assert done.code == 2
-        assert "--admin-host needs --admin-port" in done.lines[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.cli.running import COUNTERSINK, environment, run
+from tests.cli.running import COUNTERSINK, environment
 from tests.http.keys import keys_file
 from tests.processes.harness import Processes, processes
 
@@ -49,12 +49,6 @@ async def test_up_flushes_at_once_what_a_request_waits_for(started: Processes) -
                 assert (response.status, (await response.json())["value"]) == (200, value)
         async with session.post(f"{up.url}/v1/counters/a?wait=applied&timeout=0") as response:
             assert response.status == 202
-
-
-def test_a_flusher_without_a_port_refuses_a_host(tmp_path: Path) -> None:
-    done = run("flusher", "--host", "0.0.0.0", cwd=tmp_path)
-    assert done.code == 2
-    assert "--host needs --port" in done.lines[-1]
 
 
 @pytest.mark.parametrize("name", ["there", "a b?c#d%20", "ü/..."])

@@ -125,20 +125,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) 
     assert "choose another with --statsd-port" in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--statsd", "0", "--statsd-host", "unix:s"), "must be an address"),
-        (("--statsd-host", "127.0.0.1"), "--statsd-host needs --statsd-port"),
-        (("--statsd", "70000"), "--statsd"),
-    ],
-)
-def test_wrong_usage(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
-    code, _, lines = run("up", "--port", "0", *arguments, cwd=tmp_path)
-    assert code == 2
-    assert says in lines[-1]
-
-
 def test_a_wrong_template_is_named(tmp_path: Path) -> None:
     code, _, (line,) = run("up", "--port", "0", "--statsd", "0", cwd=tmp_path, COUNTERSINK_STATSD_NAME="{host}")
     assert code == 1

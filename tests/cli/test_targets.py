@@ -67,26 +67,6 @@ def test_data_are_named_alike(command: list[str], data: Path, tmp_path: Path) ->
     assert not [*elsewhere.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("command", "instead"),
-    [
-        (["doctor", "--url", "x"], "use --data DIR, or the settings"),
-        (["dlq", "list", "--url"], "use --data DIR, or the settings"),
-        (["status", "--data", "x"], "use --url, or countersink doctor"),
-        (["keys", "list", "--data", "x"], "set COUNTERSINK_KEYS_FILE"),
-        (["up", "--url", "x"], "--host and --port say where it listens"),
-        (["flusher", "--data", "x"], "set COUNTERSINK_BROKER"),
-        (["incr", "a", "--data", "x", "--url", "y"], "not allowed with argument --data"),
-        (["map", "--prefix", "", "--reset", "--url", "y", "--data", "x"], "not allowed with argument --url"),
-        (["incr", "a", "--data", "x", "--wait"], "--wait needs a running service"),
-    ],
-)
-def test_where_only_one_makes_sense_the_other_is_refused(command: list[str], instead: str) -> None:
-    done = run(*command, cwd=None)
-    assert (done.code, done.out) == (2, "")
-    assert instead in done.lines[-1]
-
-
 @pytest.mark.parametrize("command", [["get", "a"], ["sweep"]], ids=" ".join)
 def test_a_failure_names_what_the_command_talked_to(command: list[str], tmp_path: Path) -> None:
     refused = {"COUNTERSINK_URL": NOWHERE}

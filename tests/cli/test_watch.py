@@ -98,13 +98,6 @@ def test_what_the_service_refuses_ends_it(tmp_path: Path) -> None:
     assert (done.code, len(done.lines)) == (1, 1)
 
 
-@pytest.mark.parametrize("arguments", [[], ["a", "--prefix", "b"]])
-def test_it_watches_names_or_a_prefix(arguments: list[str]) -> None:
-    done = run("watch", *arguments, cwd=None)
-    assert done.code == 2
-    assert "name what to watch" in done.lines[-1]
-
-
 def test_data_are_watched_without_a_service(tmp_path: Path) -> None:
     assert run("provision", "--data", str(tmp_path), cwd=None, COUNTERSINK_EXISTING="yes").code == 0
     assert run("incr", "p:a", "--by", "4", "--data", str(tmp_path), cwd=None).code == 0
