@@ -127,21 +127,35 @@ def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable:
     assert f"--data and {variable} both say where the data is: say one of them" in done.lines[-1]
 
 
+START = ("up", "--port", "0")
+
+
 @pytest.mark.parametrize(
-    ("variable", "value", "part"),
+    ("command", "variable", "value", "part"),
     [
-        ("COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a whole number"),
-        ("COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
-        ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"), ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
-        ("COUNTERSINK_BROKER", "postgres://x", "must be"), ("COUNTERSINK_STORE", "sqlite://", "must be"),
-        ("COUNTERSINK_OVERLAY", "redis://x", "must be"), ("COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
-        ("COUNTERSINK_LINGER", "1", "is not a setting"),
+        (START, "COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a whole number"),
+        (START, "COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
+        (START, "COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
+        (START, "COUNTERSINK_SHARDS", "0", "must be from 1 to"),
+        (START, "COUNTERSINK_BROKER", "postgres://x", "must be"),
+        (START, "COUNTERSINK_STORE", "sqlite://", "must be"),
+        (START, "COUNTERSINK_OVERLAY", "redis://x", "must be"),
+        (START, "COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
+        (START, "COUNTERSINK_LINGER", "1", "is not a setting"),
+        (
+            (*START, "--statsd", "0"),
+            "COUNTERSINK_STATSD_NAME",
+            "{host}",
+            "='{host}': {host} is neither {name} nor {tag.TAG}",
+        ),
+        *(((one,), "COUNTERSINK_RETENTION", "1", "='1': must be from 600") for one in ("provision", "sweep", "audit")),
+        (("get", "a"), "COUNTERSINK_URL", "127.0.0.1:8080", "='127.0.0.1:8080'"),
     ],
-)  # fmt: skip
-def test_a_wrong_setting_stops_the_start_with_a_line_that_names_it(
-    tmp_path: Path, variable: str, value: str, part: str
+)
+def test_a_wrong_setting_ends_a_command_with_a_line_that_names_it(
+    tmp_path: Path, command: tuple[str, ...], variable: str, value: str, part: str
 ) -> None:
-    code, out, (line,) = run("up", "--port", "0", cwd=tmp_path, **{variable: value})
+    code, out, (line,) = run(*command, cwd=tmp_path, **{variable: value})
     assert (code, out) == (1, "")
     assert line.startswith(f"countersink: {variable}")
     assert part in line

@@ -57,13 +57,6 @@ def marks(done: Done, mark: str) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith(mark)]
 
 
-@pytest.mark.parametrize("command", ["provision", "sweep", "audit"])
-def test_a_wrong_setting_is_one_line(tmp_path: Path, command: str) -> None:
-    code, out, (line,) = run(command, cwd=tmp_path, COUNTERSINK_RETENTION="1")
-    assert (code, out) == (1, "")
-    assert line.startswith("countersink: COUNTERSINK_RETENTION='1': must be from 600")
-
-
 def test_with_a_file_there_is_nothing_to_provision(tmp_path: Path) -> None:
     code, out, lines = run("provision", cwd=tmp_path)
     assert (code, lines) == (0, [])

@@ -129,12 +129,6 @@ def test_an_increment_that_may_count_says_how_to_send_it_again(shell: Shell) -> 
     assert line.endswith("Repeat the command with --id x1: it counts once")
 
 
-def test_a_wrong_variable_is_one_line_that_names_it(shell: Shell) -> None:
-    code, _, (line,) = shell("get", "a", COUNTERSINK_URL="127.0.0.1:8080")
-    assert code == 1
-    assert line.startswith("countersink: COUNTERSINK_URL='127.0.0.1:8080'")
-
-
 def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:
     shell.said("incr", "a")
     reading, writing = os.pipe()

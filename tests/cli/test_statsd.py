@@ -123,9 +123,3 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) 
     assert code == 1
     assert f"port {port} of 127.0.0.1" in line
     assert "choose another with --statsd-port" in line
-
-
-def test_a_wrong_template_is_named(tmp_path: Path) -> None:
-    code, _, (line,) = run("up", "--port", "0", "--statsd", "0", cwd=tmp_path, COUNTERSINK_STATSD_NAME="{host}")
-    assert code == 1
-    assert "COUNTERSINK_STATSD_NAME='{host}': {host} is neither {name} nor {tag.TAG}" in line
