@@ -19,6 +19,7 @@ from shared.sqlite.broker import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.http.answer import Answer
+from tests.http.faults import failing
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -173,11 +174,8 @@ async def test_a_replay_that_was_cut_off_after_its_commit_counts_nothing_twice(
 ) -> None:
     await bury(service, tmp_path, poison(1, 5))
 
-    async def cut_off(*_: object) -> None:
-        raise TransientError("cut off")
-
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteDeadLetters, "ack", cut_off)
+        patch.setattr(SqliteDeadLetters, "ack", failing(TransientError("cut off")))
         assert (await replay(service, all=True))["counted"] == 1
     (letter,) = await letters(service)
     assert (letter["state"], letter["counters"]) == ("applied", {"poison:1": 5})
@@ -213,12 +211,9 @@ async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
 ) -> None:
     await bury(service, tmp_path, poison(1, 5))
 
-    async def away(*_: object) -> None:
-        raise TransientError("the store is away")
-
     with monkeypatch.context() as patch:
         patch.setattr(desk, "RETRY_STEP_FOR", 0.0)
-        patch.setattr(SqliteStore, "apply", away)
+        patch.setattr(SqliteStore, "apply", failing(TransientError("the store is away")))
         answer = await service.post("/v1/dead-letters/replay", b'{"all": true}')
         assert (answer.status, answer.json["detail"]) == (503, "the store is away")
     assert len(await letters(service)) == 1

@@ -19,6 +19,7 @@ from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check
 from shared.wire.content import MAX_ITEMS
+from tests.http.both_ways import poll
 from tests.http.service import Service, running
 
 SLOW: Final = 0.1
@@ -91,9 +92,7 @@ async def test_a_client_that_floods_does_not_starve_another(
         async with asyncio.TaskGroup() as tasks:
             for first in range(80):
                 tasks.create_task(flooder(first))
-            async with asyncio.timeout(60):
-                while not any(status == 429 for status, _ in seen):
-                    await asyncio.sleep(0.01)
+            await poll(lambda: any(status == 429 for status, _ in seen))
             for _ in range(POLITE):
                 begun = loop.time()
                 answer = await service.incr("polite")
@@ -102,8 +101,7 @@ async def test_a_client_that_floods_does_not_starve_another(
             done.set()
         assert max(waits) < PATIENCE, waits
         assert {status for status, _ in seen} == {202, 429}
-        while admission.held:
-            await asyncio.sleep(0.01)
+        await poll(lambda: not admission.held)
         assert (admission._tenants.holders, admission._counters.holders) == ({}, {})
         assert sum((await service.totals()).values()) == POLITE + sum(accepted for _, accepted in seen)
 
@@ -173,27 +171,21 @@ async def test_uploads_that_never_end_leave_room_for_small_bodies(tmp_path: Path
             await asyncio.open_connection(*service.address, local_addr=(f"127.0.0.{2 + number}", 0))
             for number in range(9)
         ]
-
-        async def held(size: int) -> None:
-            while bodies.held < size:
-                await asyncio.sleep(0.01)
-
         for _, writer in clients[:7]:
             writer.write(upload)
-        await held(7 * (LIMIT - 1))
+        await poll(lambda: bodies.held >= 7 * (LIMIT - 1))
         reader, writer = clients[7]
         writer.write(upload)
         assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
         before = bodies.held
         reader, writer = clients[8]
         writer.write(b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n")
-        await held(before + 12)
+        await poll(lambda: bodies.held >= before + 12)
         writer.write(b'{"delta": 1}')
         assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
         for _, writer in clients:
             writer.transport.abort()
-        while bodies.held:
-            await asyncio.sleep(0.01)
+        await poll(lambda: not bodies.held)
 
 
 async def test_a_flood_of_reads_does_not_starve_counting(tmp_path: Path) -> None:
@@ -258,13 +250,9 @@ async def test_reads_that_take_long_take_turns(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(FairLock, "of", slow)
         method = "HEAD" if what == "a stream" else "GET"
         many = [asyncio.create_task(service.ask(method, READERS[what])) for _ in range(20)]
-        async with asyncio.timeout(20):
-            while len(order) < (1 if what == "metrics" else READS):
-                await asyncio.sleep(0.005)
+        await poll(lambda: len(order) >= (1 if what == "metrics" else READS))
         one = asyncio.create_task(service.ask(method, READERS[what], client=1))
-        async with asyncio.timeout(20):
-            while "127.0.0.2" not in lock._rows:
-                await asyncio.sleep(0.005)
+        await poll(lambda: "127.0.0.2" in lock._rows)
         go.set()
         answers = await asyncio.gather(*many, one)
         assert {answer.status for answer in answers} == {200}

@@ -1,7 +1,6 @@
 """The fast path and aiohttp answer the same bytes alike, and leave the same totals."""
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +12,8 @@ import uvloop
 from shared.http.heads import Heads, RefusedError
 from shared.model.errors import CountersinkError, OverloadedError, StorageFullError, TransientError
 from tests.http.both_ways import END, by_aiohttp, check, check_totals, connected, pair, post, refused
+from tests.http.faults import failing
+from tests.http.fuzz.plan import framed
 from tests.http.service import Service
 
 
@@ -197,34 +198,13 @@ async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Ser
         await check(services, [request, END], patient=True)
 
 
-async def _check_mixtures(services: tuple[Service, Service], seed: int, rounds: int) -> None:
-    chance = random.Random(seed)
-    usual = [*SHORT, ODD, CHUNKED, post(b"[]"), post(name=b"c?by=3")]
-    unusual = await _http(services)
-    for _ in range(rounds):
-        requests = [chance.choice(usual) for _ in range(chance.randint(1, 12))]
-        if chance.random() < 0.2:
-            requests.insert(chance.randint(0, len(requests)), chance.choice(unusual))
-        stream = b"".join([*requests, END])
-        cuts = sorted(chance.sample(range(1, len(stream)), min(chance.choice([0, 1, 3, 20]), len(stream) - 1)))
-        if chance.random() < 0.5:  # where requests end, too
-            ends = [len(b"".join(requests[:count])) for count in range(1, len(requests) + 1)]
-            cuts = sorted({*cuts, *chance.sample(ends, chance.randint(1, len(ends)))})
-        pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-        await check(services, pieces, patient=chance.random() < 0.2)
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_however_it_is_cut_and_pipelined(services: tuple[Service, Service], seed: int) -> None:
-    await _check_mixtures(services, seed, 50)
-
-
 def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
     async def run() -> None:
         async with pair(tmp_path, body_timeout=60.0, head_timeout=60.0) as services:  # real ones
             for request in (*SHORT, *LONG):
                 await check(services, [post(), request, post(), END], patient=True)
-            await _check_mixtures(services, 99, 100)
+            for one in framed(100):
+                await check(services, [*(piece for piece, _ in one.pieces()), END])
             await check_totals(services)
 
     uvloop.run(run())
@@ -259,12 +239,9 @@ async def test_after_what_went_the_long_way_the_short_one_is_open_again(
 async def test_a_publish_that_failed_is_said_in_the_same_words(
     services: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, error: CountersinkError
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise error
-
     with monkeypatch.context() as patch:
         for service in services:
-            patch.setattr(service.parts.publisher, "publish", fail)
+            patch.setattr(service.parts.publisher, "publish", failing(error))
         before = refused()
         answers = await check(services, [post(), post(b'{"id": "x"}'), BATCH, END], patient=True)
         assert answers.count(b"Retry-After: ") == 3
@@ -276,35 +253,13 @@ async def test_a_publish_that_failed_is_said_in_the_same_words(
 async def test_a_read_that_failed_is_said_in_the_same_words(
     services: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise TransientError("the store does not answer")
-
     with monkeypatch.context() as patch:
         for service in services:
-            patch.setattr(service.ingest.reader, "read", fail)
+            patch.setattr(service.ingest.reader, "read", failing(TransientError("the store does not answer")))
         reads = [post().replace(b"POST", b"GET"), get(b"/v1/counters?name=c")]
         answers = await check(services, [*reads, END], patient=True)
         assert answers.count(b"HTTP/1.1 503 ") == 2
     assert [by_aiohttp(service) for service in services] == [1, 3]
-
-
-async def test_however_a_request_is_mutilated(services: tuple[Service, Service]) -> None:
-    """Bytes of a good one that are gone, doubled, exchanged or from elsewhere: both read the same in it, or nothing."""
-    chance = random.Random(7)
-    pieces = [
-        b"\r\n", b"\n", b"\r", b"\r\n\r\n", b":", b" ", b"\t", b"\x00", b"%", b"?", b"/", b"0", b"9", b"{", b'"',
-        b"\xff",
-    ]  # fmt: skip
-    for _ in range(150):
-        request = chance.choice(SHORT)
-        for _ in range(chance.randint(1, 3)):
-            begin = chance.randrange(len(request))
-            end = min(len(request), begin + chance.choice([0, 0, 1, 2, 9]))
-            middle = chance.choice(
-                [b"", request[begin:end] * 2, chance.choice(pieces), chance.choice(SHORT)[begin:end]]
-            )
-            request = request[:begin] + middle + request[end:]
-        await check(services, [request, END], patient=True)
 
 
 def test_the_time_to_read_a_header_grows_with_its_size_and_not_faster() -> None:

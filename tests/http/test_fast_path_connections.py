@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -14,38 +14,19 @@ from ingest.http.problems import Problem
 from shared.http import watchdog
 from shared.http.front import Front
 from shared.model.errors import TransientError
-from shared.model.words import Message
-from shared.ports.broker import Check, at_any_time
 from tests.http.both_ways import Client, by_aiohttp, connected, connections, poll, post, server_of
+from tests.http.faults import Gate
 from tests.http.service import Service, running
 
 CLOSE: Final = b"Connection: close\r\n"
 
 
-class _Gate:
-    """Before the publisher; what is published waits for it to open."""
-
-    def __init__(self, service: Service, patch: pytest.MonkeyPatch) -> None:
-        self.open = asyncio.Event()
-        self.reached = asyncio.Event()
-        self.error: Exception | None = None
-        self._publish = service.parts.publisher.publish
-        patch.setattr(service.parts.publisher, "publish", self.publish)
-
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        self.reached.set()
-        await self.open.wait()
-        if self.error is not None:
-            raise self.error
-        await self._publish(messages)
-
-
 @pytest.fixture
 async def waiting(
     service: Service, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Service, Client, Front, _Gate]]:
+) -> AsyncIterator[tuple[Service, Client, Front, Gate]]:
     """A client whose request is on the short way, and waits."""
-    gate = _Gate(service, monkeypatch)
+    gate = Gate(service, monkeypatch)
     async with connected(service) as client:
         client.writer.write(post(b'{"delta": 1}', name=b"first"))
         await gate.reached.wait()
@@ -56,7 +37,7 @@ async def waiting(
     await poll(lambda: connection not in connections(service))
 
 
-Waiting = tuple[Service, Client, Front, _Gate]
+Waiting = tuple[Service, Client, Front, Gate]
 
 
 async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Waiting) -> None:
@@ -134,7 +115,7 @@ async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
             await client.ask(post())
             await asyncio.sleep(idle / 10)
         assert not client.closed
-        gate = _Gate(service, monkeypatch)
+        gate = Gate(service, monkeypatch)
         client.writer.write(post())
         await gate.reached.wait()
         await asyncio.sleep(2.5 * idle)

@@ -12,6 +12,7 @@ import pytest
 from shared.model.errors import DamagedError, TransientError
 from shared.model.words import Receipts
 from tests.http.both_ways import connected, poll, post
+from tests.http.faults import failing
 from tests.http.service import Service, running
 
 WAITS: Final = post(name=b"c?wait=applied&timeout=60")
@@ -147,11 +148,8 @@ async def test_while_the_store_cannot_be_asked_requests_wait_on(
 
 
 async def test_an_error_that_stays_reaches_those_that_wait(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_: Collection[str]) -> Receipts:
-        raise DamagedError("damaged")
-
     with monkeypatch.context() as patch:
-        patch.setattr(service.parts.store, "receipts", broken)
+        patch.setattr(service.parts.store, "receipts", failing(DamagedError("damaged")))
         async with service.applying():
             answer = await service.incr("c", None, "?wait=applied&timeout=60")
             assert (answer.status, service.ingest.waits.places.held) == (503, 0)

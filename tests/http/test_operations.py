@@ -8,6 +8,7 @@ from shared.model.errors import TransientError
 from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from tests.http import contract
 from tests.http.answer import Answer
+from tests.http.faults import failing
 from tests.http.service import Service, running
 
 
@@ -119,13 +120,10 @@ async def test_alive_ready_and_version_say_so(service: Service) -> None:
 async def test_a_broker_that_is_away_makes_it_unready_and_takes_neither_life_nor_reads(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object) -> None:
-        raise TransientError("the broker is away for now")
-
     await service.incr("a")
     assert [(await service.get(path)).status for path in ("/readyz", "/healthz")] == [200, 200]
     for method in ("publish", "check"):
-        monkeypatch.setattr(service.parts.publisher, method, away)
+        monkeypatch.setattr(service.parts.publisher, method, failing(TransientError("the broker is away for now")))
     assert [(await service.get(path)).status for path in ("/readyz", "/healthz")] == [503, 200]
     assert (await service.incr("a")).status == 503
     assert await service.value("a") == 1

@@ -2,16 +2,14 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.model.errors import DoubtfulError, OverloadedError, StorageFullError, TransientError
-from shared.model.words import Message
-from shared.ports.broker import Check, at_any_time
 from shared.sqlite.store import SqliteStore
+from tests.http.faults import Gate
 from tests.http.service import Service, running
 
 TINY = 1_024
@@ -74,29 +72,6 @@ async def test_an_envelope_larger_than_the_limit_is_taken_when_nothing_is_pendin
         assert sum((await service.totals()).values()) == 200
 
 
-class _Gate:
-    """Stands where the publisher was, and fails or waits as it is told."""
-
-    def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open = asyncio.Event()
-        self.open.set()
-        self.reached = asyncio.Event()
-        self.error: Exception | None = None
-        self._publish = service.parts.publisher.publish
-        monkeypatch.setattr(service.parts.publisher, "publish", self.publish)
-        monkeypatch.setattr(service.parts.publisher, "check", self.check)
-
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        self.reached.set()
-        await self.open.wait()
-        await self.check()
-        await self._publish(messages)
-
-    async def check(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-
 @pytest.mark.parametrize(
     ("error", "status", "retry_after"),
     [
@@ -110,7 +85,8 @@ class _Gate:
 async def test_a_publish_that_failed_is_said_and_not_counted(
     unharmed: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, retry_after: str
 ) -> None:
-    gate = _Gate(unharmed, monkeypatch)
+    gate = Gate(unharmed, monkeypatch)
+    gate.open.set()
     gate.error = error
     for target, body in (
         ("/v1/counters/c", None),
@@ -132,8 +108,7 @@ async def test_what_waits_and_what_is_on_its_way_is_bounded(
 ) -> None:
     """One client gets half of it, and a second one a part of the rest; beyond all of it it is 503 to anybody."""
     async with running(tmp_path, max_waiting=8, short=short) as service:
-        gate = _Gate(service, monkeypatch)
-        gate.open.clear()
+        gate = Gate(service, monkeypatch)
         statuses: list[list[int]] = [[], []]
         answered = asyncio.Semaphore(0)
 
@@ -168,8 +143,7 @@ async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
 ) -> None:
     """Alone it gets in, however much it is; and of what is refused beside it nothing counts, with an id or without."""
     async with running(tmp_path, max_waiting=100) as service:
-        gate = _Gate(service, monkeypatch)
-        gate.open.clear()
+        gate = Gate(service, monkeypatch)
 
         def body(first: int) -> bytes:
             items = (b'{"counter": "keyed", "id": "%d"}' % number for number in range(first, first + 60))
@@ -191,8 +165,7 @@ async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
 async def test_a_body_that_can_never_be_taken_is_413_also_while_something_waits(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = _Gate(service, monkeypatch)
-    gate.open.clear()
+    gate = Gate(service, monkeypatch)
     head = b"Host: h\r\nContent-Length: 60000000\r\nConnection: close\r\n\r\n"
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(service.incr("c", client=1))

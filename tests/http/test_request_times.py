@@ -14,6 +14,7 @@ from ingest.http.fast_path import POST
 from ingest.http.router import UNDER_WAY
 from shared.model.errors import OverloadedError
 from tests.http.both_ways import poll
+from tests.http.faults import Gate, failing
 from tests.http.service import Service, running
 from tests.http.test_watch import stream
 from tests.world.scraping import Scrape
@@ -63,10 +64,7 @@ async def test_each_way_through_the_server_counts_the_same(tmp_path: Path, short
 async def test_what_is_refused_for_overload_is_counted_as_5xx(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(*_: object) -> None:
-        raise OverloadedError("there is no room for it")
-
-    monkeypatch.setattr(service.parts.publisher, "publish", full)
+    monkeypatch.setattr(service.parts.publisher, "publish", failing(OverloadedError("there is no room for it")))
     found = await added(service, lambda: service.incr("a"))
     assert found == {(POST, "5xx"): 1}
 
@@ -84,18 +82,12 @@ async def test_names_and_paths_of_clients_make_no_series(service: Service) -> No
 @pytest.mark.parametrize("query", ["", "?timeout=10"])
 async def test_requests_that_wait_are_under_way(service: Service, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
     """The first one takes the fast path, the other one does not."""
-    gate, publish = asyncio.Event(), service.parts.publisher.publish
-
-    async def wait(*arguments: object) -> None:
-        await gate.wait()
-        await publish(*arguments)  # type: ignore[arg-type] # as they came
-
-    monkeypatch.setattr(service.parts.publisher, "publish", wait)
+    gate = Gate(service, monkeypatch)
     waiting = [asyncio.create_task(service.incr("a", None, query)) for _ in range(3)]
     await poll(lambda: UNDER_WAY.requests() == 3)
     found = Scrape((await service.get("/metrics")).body.decode())
     assert found.sum("countersink_requests_in_flight") == 4  # with the scrape
-    gate.set()
+    gate.open.set()
     assert {(await one).status for one in waiting} <= {202, 422}
     assert UNDER_WAY.requests() == 0
 

@@ -15,6 +15,7 @@ from shared.counters.reader import Reader
 from shared.model.buckets import WallSeconds
 from shared.model.errors import DamagedError, TransientError
 from shared.model.words import Reading
+from tests.http.faults import failing
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -130,11 +131,8 @@ async def test_a_page_of_another_site_may_count_and_is_told_no_totals(tmp_path: 
 async def test_what_counts_is_accepted_though_it_cannot_be_read(
     service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
-    async def fails(*_: Any) -> list[Reading]:
-        raise error
-
     with monkeypatch.context() as context:
-        context.setattr(service.ingest.reader, "read", fails)
+        context.setattr(service.ingest.reader, "read", failing(error))
         for answer in (await service.incr("c", None, ASKED), await service.post(BATCH, b'{"counters": {"c": 1}}')):
             assert (answer.status, answer.json["accepted"]) == (202, 1)
             assert told in answer.json["value_error"]

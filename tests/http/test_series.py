@@ -14,6 +14,7 @@ from shared.model.errors import StorageFullError
 from shared.model.words import Envelope, Increment, Message
 from shared.sqlite.database import connect_to
 from shared.wire.codec import encode
+from tests.http.faults import failing
 from tests.http.service import Service, running, url_name
 
 DAY = 86_400_000
@@ -248,10 +249,7 @@ async def test_two_uses_of_an_id_do_not_move_what_was_said_to_be_final(keeping: 
 
 
 async def test_without_room_to_write_a_series_is_not_exact(keeping: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(_until: int) -> None:
-        raise StorageFullError("the disk is full")
-
-    monkeypatch.setattr(keeping.parts.store, "close_periods", fails)
+    monkeypatch.setattr(keeping.parts.store, "close_periods", failing(StorageFullError("the disk is full")))
     asked = f"?by=hour&from={written(hours_ago(3))}&to={written(hours_ago(2))}"
     assert not (await series(keeping, "page:a", asked))["exact"]
     monkeypatch.undo()

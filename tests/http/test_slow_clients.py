@@ -13,7 +13,8 @@ from shared.http import watchdog
 from shared.http.heads import LONGEST_HEAD
 from shared.runtime import metrics
 from tests.http import answer, contract
-from tests.http.both_ways import Client, connected, connections, post
+from tests.http.both_ways import Client, connected, connections, poll, post
+from tests.http.faults import Gate
 from tests.http.service import Service, running
 
 HEAD_TIMEOUT: Final = 0.3
@@ -34,12 +35,6 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
     async with running(tmp_path, short=request.param, head_timeout=HEAD_TIMEOUT, max_connections=MOST) as it:
         yield it
-
-
-async def poll(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def open_now(service: Service) -> int:
@@ -183,7 +178,7 @@ async def many(service: Service, count: int, each: Callable[[Client], Awaitable[
         for number in range(count):
             client = await stack.enter_async_context(connected(service))
             clients.append(client)
-            await poll(lambda number=number: open_now(service) == number + 1)  # type: ignore[misc]
+            await poll(lambda number=number: open_now(service) == number + 1)
             await each(client)
         yield clients
 
@@ -229,18 +224,6 @@ async def test_slow_clients_are_dropped_before_idle_ones(service: Service) -> No
             client.writer.close()
 
 
-def gate_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Nothing is published before it is set."""
-    gate, publish = asyncio.Event(), service.parts.publisher.publish
-
-    async def wait(*arguments: object) -> None:
-        await gate.wait()
-        await publish(*arguments)  # type: ignore[arg-type] # as they came
-
-    monkeypatch.setattr(service.parts.publisher, "publish", wait)
-    return gate
-
-
 async def send(client: Client) -> None:
     client.writer.write(post())
 
@@ -248,7 +231,7 @@ async def send(client: Client) -> None:
 async def test_where_all_wait_for_us_places_are_kept_for_probes_and_for_counting(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = gate_of(service, monkeypatch)
+    gate = Gate(service, monkeypatch)
     async with many(service, MOST, send) as clients:
         for request, status in ((GET, 503), (PROBE, 200), (LARGE, 503), (post(name=b"c?wait=applied"), 503)):
             async with connected(service) as client:
@@ -263,7 +246,7 @@ async def test_where_all_wait_for_us_places_are_kept_for_probes_and_for_counting
         async with connected(service) as late:
             await send(late)
             await poll(lambda: service.ingest.publishing.admission.held == MOST + 1)
-            gate.set()
+            gate.open.set()
             await late.until(lambda: late.closed)
             assert late.seen.startswith(b"HTTP/1.1 202 ")
         for client in clients:
@@ -294,7 +277,7 @@ async def test_one_client_cannot_take_all_places_for_long(service: Service, requ
 async def test_the_oldest_stream_of_the_greediest_client_makes_room(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = gate_of(service, monkeypatch)
+    gate = Gate(service, monkeypatch)
     streams = []
     for number in (2, 3, 3):  # its last part of the address
         local = (f"127.0.0.{number}", 0)
@@ -313,7 +296,7 @@ async def test_the_oldest_stream_of_the_greediest_client_makes_room(
                 assert [stream.closed for stream in streams] == [False, True, False]
                 late.writer.close()
                 await poll(lambda: open_now(service) < MOST)
-        gate.set()
+        gate.open.set()
     for stream in streams:
         stream.writer.close()
 

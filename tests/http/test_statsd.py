@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,8 @@ from ingest.statsd.streams import LONGEST_LINE
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError, TransientError
 from shared.runtime import metrics
+from tests.http.both_ways import poll
+from tests.http.faults import failing
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -53,7 +55,7 @@ class Lines:
         return {why: int(n - self._uncounted[why]) for why, n in uncounted().items() if n > self._uncounted[why]}
 
     async def until_seen(self, lines: int) -> None:
-        await until(lambda: self.seen() == lines)
+        await poll(lambda: self.seen() == lines)
 
     async def counted(self, *packets: bytes) -> dict[str, int]:
         """The totals after these packets, and all before."""
@@ -62,12 +64,6 @@ class Lines:
         await self.until_seen(before + sum(len(packet.split(b"\n")) for packet in packets))
         await self.statsd.sender.send_all()
         return await self.service.totals()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager
@@ -154,7 +150,7 @@ async def test_a_stream_may_come_in_pieces(lines: Lines) -> None:
     reader, writer = await asyncio.open_connection(*lines.address)
     for piece, begun in ((b"a:", b"a:"), (b"1|c\na:2|", b"a:2|"), (b"c\n", b""), (b"a:4|c\na:8|c", b"a:8|c")):
         writer.write(piece)
-        await until(partial(has_begun, lines, begun))
+        await poll(partial(has_begun, lines, begun))
     await lines.until_seen(3)
     writer.write_eof()
     await lines.until_seen(4)
@@ -288,7 +284,7 @@ async def test_the_prefixes_and_the_rate_of_the_key_hold(
     limited.send(b"app.b:1|c")
     await limited.until_seen(2_002)
     sending = asyncio.create_task(limited.statsd.sender.send_all())
-    await until(lambda: "more than its 10 increments a second" in caplog.text)
+    await poll(lambda: "more than its 10 increments a second" in caplog.text)
     limited.send(b"app.b:1|c")
     await limited.until_seen(2_003)
     assert (limited.statsd.sender.lines, await value(limited, "app.b")) == (2, 0)
@@ -383,10 +379,8 @@ async def test_what_has_come_is_published_before_the_end(lines: Lines) -> None:
 async def test_what_can_not_be_published_before_the_end_is_said_to_be_lost(
     lines: Lines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_: Any) -> None:
-        raise TransientError("nobody answers")
-
-    monkeypatch.setattr(lines.service.ingest.publishing._publisher, "publish", fail)
+    fails = failing(TransientError("nobody answers"))
+    monkeypatch.setattr(lines.service.ingest.publishing._publisher, "publish", fails)
     lines.send(b"a:1|c\na:1|c")
     await lines.until_seen(2)
     with pytest.raises(TimeoutError):
@@ -404,6 +398,6 @@ async def test_packets_that_the_kernel_drops_are_counted(lines: Lines) -> None:
     lines.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     lines.send(*[b"a:1|c"] * 1_000)  # before the service gets a turn
     tending = asyncio.create_task(lines.statsd.tend())
-    await until(lambda: lines.seen() > 0 and metrics.STATSD_DROPPED.get() > before)
+    await poll(lambda: lines.seen() > 0 and metrics.STATSD_DROPPED.get() > before)
     tending.cancel()
     assert lines.seen() + metrics.STATSD_DROPPED.get() - before == 1_000

@@ -1,5 +1,6 @@
 """A plan says what one client sends: requests, where they are cut into pieces, and the pauses between these."""
 
+import itertools
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
@@ -81,6 +82,14 @@ def plan(seed: int) -> Plan:
         slow=chance.random() < 0.1,
         ends=chance.random() < 0.1,
     )
+
+
+def framed(number: int) -> list[Plan]:
+    """The first plans that mean the same over a socket, where the kernel cuts as it likes. One that asks whether its
+    body may come does not: the answer depends on the pieces.
+    """
+    plans = (one for one in map(plan, itertools.count()) if one.is_framed() and b"100-continue" not in one.stream)
+    return [*itertools.islice(plans, number)]
 
 
 def _cuts(chance: Random, requests: tuple[Request, ...]) -> dict[int, float]:
