@@ -8,7 +8,7 @@ requests of a plain form are taken. All others are left to aiohttp and the route
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -55,48 +55,30 @@ class Head(NamedTuple):
     said: Credentials
 
 
-class One(NamedTuple):
-    """A POST of one increment."""
+class Waiting(NamedTuple):
+    """A request that is taken, and what it waits for."""
+
+    status: int
+    """If all goes well."""
+    begun: list[float]
+    """When it began, and others that are answered in the same turn of the event loop. It is empty once they are."""
+    told: Callable[[Any], bytes]
+    """Makes the answer of what `done` returns."""
+    done: asyncio.Future[Any]
+
+
+class Request(NamedTuple):
+    """A plain request."""
 
     target: Target
+    route: str
     head: Head
-    name: str
-    delta: int
-    id: str | None
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it may be sent again, so that it pays to remember it."""
-        return self.id is None
-
-
-class Many(NamedTuple):
-    """A POST of a batch. It belongs to the draft that it becomes, so it is not used again."""
-
-    head: Head
-    batch: Batch
-    size: int
-    """Bytes of the body."""
-
-    @property
-    def is_usual(self) -> bool:
-        return False
-
-
-class Read(NamedTuple):
-    """A GET of one counter or of several."""
-
-    target: Target
-    label: str
-    head: Head
-    read: Callable[[Caller], Awaitable[bytes]]
-
-    @property
-    def is_usual(self) -> bool:
-        return True
-
-
-Request = One | Many | Read
+    names: Collection[str]
+    """Counters that it may make."""
+    take: Callable[[Caller, float], Waiting]
+    """Begins it for a caller whom the door lets in."""
+    is_usual: bool = True
+    """Whether it may be sent again, so that it pays to remember it."""
 
 
 class FastPath:
@@ -143,106 +125,86 @@ class FastPath:
         if minor != b"1" or len(body) > self._bodies.largest:
             return None
         try:
-            if method == b"POST" and target == b"/v1/increments":
-                return self._batch(head, body)
+            if target == b"/v1/increments":
+                return self._batch(head, body) if method == b"POST" else None
             found = _TARGET.fullmatch(target)
             if found is None:
                 return None
-            if method == b"GET" and not body:
-                return self._of_get(target.decode(), found, head)
+            path, _, query = target.decode().partition("?")
+            asked = find(method.decode(), path, query)
+            if method == b"GET" and not body and "key=" not in query:
+                return Request(asked, asked.label, head, (), self._reading(found[1], Query(query), head))
             if method == b"POST" and found[1] is not None and found[2] is None and len(body) <= SMALL:
                 name = name_of(found[1].decode())
                 delta, client_id = parse.single(body, None)
                 client_id = head.key if client_id is None else client_id
-                return One(find("POST", target.decode()), head, name, delta, client_id)
+                take = partial(self._count, name, delta, client_id)
+                return Request(asked, POST, head, (name,), take, client_id is None)
         except (BodyError, Problem):
             pass
         return None
 
-    def _batch(self, head: Head, body: bytes) -> Many | None:
+    def _batch(self, head: Head, body: bytes) -> Request | None:
         parsed = parse.quick(body) if len(body) <= LARGE else None
         if parsed is None or (head.key is not None and len(parsed.batch.sums) > MAX_ENTRIES):
             return None
-        return Many(head, parsed.batch, len(body))
+        names = () if self._new_names is None else parsed.batch.by_counter()
+        take = partial(self._count_many, head, parsed.batch, len(body))
+        return Request(_MANY, _BATCH, head, names, take, is_usual=False)  # a draft may keep the batch
 
-    def _of_get(self, target: str, found: re.Match[bytes], head: Head) -> Read | None:
-        path, _, text = target.partition("?")
-        if "key=" in text:
-            return None
-        query, what = Query(text), find("GET", path, text)
-        if found[1] is not None:
-            name, asks = name_of(found[1].decode()), read_parameters(Age, query, head.headers)
-            return Read(what, what.label, head, lambda _: self._reads.read_one(name, asks.max_age))
-        all_asks = read_parameters(ListAsks, query, head.headers)
-        return Read(what, what.label, head, lambda caller: self._reads.read_many(caller, all_asks))
+    def _reading(self, name: bytes | None, query: Query, head: Head) -> Callable[[Caller, float], Waiting]:
+        if name is None:
+            asks = read_parameters(ListAsks, query, head.headers)
+            return partial(self._read, head, lambda caller: self._reads.read_many(caller, asks))
+        counter, age = name_of(name.decode()), read_parameters(Age, query, head.headers).max_age
+        return partial(self._read, head, lambda _: self._reads.read_one(counter, age))
 
     def begin(self, request: Request, front: Front) -> bytes | bool:
-        if self._log.left:
-            return False
-        if isinstance(request, One):
-            return self._count(request, front)
-        if isinstance(request, Many):
-            return self._count_many(request, front)
-        return self._read(request, front)
-
-    def _count(self, request: One, front: Front) -> bytes | bool:
-        target, head, name, delta, client_id = request
-        if self._new_names is not None and not self._new_names.knows(name):
+        target, route, head, names, take, _ = request
+        if self._log.left or not (self._new_names is None or all(map(self._new_names.knows, names))):
             return False
         begun = perf_counter()
         try:
             caller = self._door.enter(target, head.said, front.peer)
             front.tenant = caller.tenant
-            caller.spend(1)
-            if client_id is None:
-                draft = self._publishing.add(name, delta, caller.tenant)
-            else:
-                draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
+            waiting = take(caller, begun)
         except Exception as error:
-            return _refused(POST, error, begun)
-        place = -1 if client_id is None else len(draft.keyed) - 1
+            problem = problem_of(error)
+            answered(route, problem.status, begun)
+            return problem.written()
+        waiting.done.add_done_callback(partial(_answer, front, route, waiting))
+        return True
+
+    def _count(self, name: str, delta: int, client_id: str | None, caller: Caller, begun: float) -> Waiting:
+        caller.spend(1)
+        if client_id is None:
+            draft, place = self._publishing.add(name, delta, caller.tenant), -1
+        else:
+            draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
+            place = len(draft.keyed) - 1
         draft.begun.append(begun)
-        self._publishing.durable(draft).add_done_callback(partial(_counted, front, draft, place, caller))
-        return True
+        return Waiting(ACCEPTED, draft.begun, partial(_told_one, caller, draft, place), self._publishing.durable(draft))
 
-    def _count_many(self, request: Many, front: Front) -> bytes | bool:
-        head, batch, size = request
-        if self._new_names is not None and not all(map(self._new_names.knows, batch.by_counter())):
-            return False
-        begun = perf_counter()
-        try:
-            caller = self._door.enter(_MANY, head.said, front.peer)
-            front.tenant = caller.tenant
-            self._bodies.check(caller.tenant, size)
-            with self._bodies.judging(caller.tenant, size):
-                caller.check_batch(batch)
-            caller.spend(batch.increments)
-            keyed, weight = len(batch.keyed), weight_of(batch.increments, size)
-            key = None if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
-            with self._bodies.judging(caller.tenant, size, batch.increments):
-                drafts = self._publishing.add_batch(batch, caller.tenant, weight, key)
-        except Exception as error:
-            return _refused(_BATCH, error, begun)
+    def _count_many(self, head: Head, batch: Batch, size: int, caller: Caller, begun: float) -> Waiting:
+        self._bodies.check(caller.tenant, size)
+        with self._bodies.judging(caller.tenant, size):
+            caller.check_batch(batch)
+        increments, keyed = batch.increments, len(batch.keyed)
+        caller.spend(increments)
+        key = None if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
+        with self._bodies.judging(caller.tenant, size, increments):
+            drafts = self._publishing.add_batch(batch, caller.tenant, weight_of(increments, size), key)
+        receipt, uses = caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts]))), Uses(drafts, keyed)
         durable = [self._publishing.durable(draft) for draft in drafts]
-        all_durable: asyncio.Future[Any] = durable[0] if len(durable) == 1 else asyncio.ensure_future(all_of(durable))
-        receipt = caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts])))
-        told = partial(_told, batch.increments, receipt, Uses(drafts, keyed))
-        all_durable.add_done_callback(partial(_counted_many, front, begun, told))
-        return True
+        done: asyncio.Future[Any] = durable[0] if len(durable) == 1 else asyncio.ensure_future(all_of(durable))
+        return Waiting(ACCEPTED, [begun], lambda _: accepted_many(increments, receipt, uses.second()), done)
 
-    def _read(self, request: Read, front: Front) -> bytes | bool:
-        target, label, head, read = request
-        begun = perf_counter()
-        try:
-            caller = self._door.enter(target, head.said, front.peer)
-            front.tenant = caller.tenant
-        except Exception as error:
-            return _refused(label, error, begun)
+    @staticmethod
+    def _read(head: Head, read: Callable[[Caller], Awaitable[bytes]], caller: Caller, begun: float) -> Waiting:
         token = REQUEST.set(RequestContext(head.headers))
-        reading = asyncio.ensure_future(read(caller))
+        done = asyncio.ensure_future(read(caller))
         REQUEST.reset(token)
-        reading.add_done_callback(partial(_has_read, front, label, begun))
-        return True
+        return Waiting(200, [begun], bytes, done)
 
 
 def answered(route: str, status: int, *begun: float) -> None:
@@ -250,54 +212,20 @@ def answered(route: str, status: int, *begun: float) -> None:
     metrics.REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe_since(begun, perf_counter())
 
 
-def _refused(route: str, error: Exception, begun: float) -> bytes:
-    """The answer to a request of which nothing was counted."""
-    problem = problem_of(error)
-    answered(route, problem.status, begun)
-    return problem.written()
+def _told_one(caller: Caller, draft: Draft, place: int, _: None) -> bytes:
+    """What is told of an increment in the draft, at this place among those with ids, or -1."""
+    return accepted_one(caller.receipt(draft.id), is_second=place in draft.second_uses)
 
 
-def _has_read(front: Front, route: str, begun: float, reading: asyncio.Future[bytes]) -> None:
-    if reading.cancelled():
-        front.answer(None)
-    elif (error := reading.exception()) is not None:
-        front.answer(_refused(route, _of_us(error), begun))
-    else:
-        answered(route, 200, begun)
-        front.answer(written(200, reading.result()))
-
-
-def _counted(front: Front, draft: Draft, place: int, caller: Caller, durable: asyncio.Future[None]) -> None:
-    """Answer a POST whose increment is in the draft, at this place among those with ids, or -1."""
-    if durable.cancelled():
+def _answer(front: Front, route: str, waiting: Waiting, done: asyncio.Future[Any]) -> None:
+    status, begun, told, _ = waiting
+    if done.cancelled():
         front.answer(None)
         return
-    error = durable.exception()
-    problem = None if error is None else problem_of(_of_us(error))
-    if draft.begun:  # the first of its requests: all are answered in this turn of the event loop
-        answered(POST, ACCEPTED if problem is None else problem.status, *draft.begun)
-        draft.begun = []
-    if problem is not None:
-        front.answer(problem.written())
-    else:
-        front.answer(written(ACCEPTED, accepted_one(caller.receipt(draft.id), is_second=place in draft.second_uses)))
-
-
-def _told(increments: int, receipt: str, uses: Uses) -> bytes:
-    return accepted_many(increments, receipt, uses.second())
-
-
-def _counted_many(front: Front, begun: float, told: Callable[[], bytes], durable: asyncio.Future[Any]) -> None:
-    """Answer a batch."""
-    if durable.cancelled():
-        front.answer(None)
-    elif (error := durable.exception()) is not None:
-        front.answer(_refused(_BATCH, _of_us(error), begun))
-    else:
-        answered(_BATCH, ACCEPTED, begun)
-        front.answer(written(ACCEPTED, told()))
-
-
-def _of_us(error: BaseException) -> Exception:
-    assert isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
-    return error
+    error = done.exception()
+    assert error is None or isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
+    problem = None if error is None else problem_of(error)
+    if begun:
+        answered(route, status if problem is None else problem.status, *begun)
+        begun.clear()
+    front.answer(written(status, told(done.result())) if problem is None else problem.written())
