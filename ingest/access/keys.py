@@ -22,13 +22,14 @@ import orjson
 
 from ingest.access.rates import NEW_AN_HOUR, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
 from ingest.access.scopes import SCOPES, WRITE
-from ingest.parsing.parse import Flaw, ObjectShape, flaw_of_flag, or_null
+from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
 from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas
 from shared.runtime.clock import Clock
 from shared.wire import strict_json
+from shared.wire.strict_json import Flaw, flaw_of_fields, or_null
 
 SECRET_KEY: Final = "csk"  # noqa: S105 (how one begins)
 PUBLISHABLE_KEY: Final = "cpk"
@@ -172,7 +173,7 @@ def _key_of(entry: object) -> Key:
     if type(entry) is not dict:
         raise SettingsError("each key must be an object")
     name = f"the key {entry.get('id')!r:.120}"
-    if found := _SHAPE.flaw_of(entry):
+    if found := flaw_of_fields(entry, _SHAPE.fields, _SHAPE.required):
         raise SettingsError(f"{name}: {found[1]}")
     fields: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in entry.items()}
     key = Key(**fields)

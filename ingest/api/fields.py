@@ -26,12 +26,12 @@ from msgspec.structs import fields
 from multidict import CIMultiDictProxy
 
 from ingest.http.requests import Query, idempotency_key_of, page_token_of
-from ingest.parsing import parse
-from ingest.parsing.parse import ObjectShape, flaw_of_flag, or_null
+from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.counters.reader import LONGEST_AGE
 from shared.model.buckets import LENGTHS
 from shared.model.jobs import LONGEST_ID, flaw_of_prefix
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, flaw_of_delta
+from shared.wire.strict_json import or_null
 
 S = TypeVar("S", bound=Struct)
 B = TypeVar("B", bound="Body")
@@ -42,7 +42,7 @@ Headers = CIMultiDictProxy[str]
 class Flaw(NamedTuple):
     """Says what is wrong with a field of a body."""
 
-    of: parse.Flaw
+    of: Callable[[Any], str | None]
 
 
 class Read(NamedTuple):

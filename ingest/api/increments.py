@@ -25,7 +25,7 @@ from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment
 from shared.runtime import metrics
 from shared.runtime.retry import all_of
-from shared.wire.content import MAX_ITEMS
+from shared.wire.codec import MAX_ITEMS
 
 Found = TypeVar("Found", bound=parse.Parsed | None)
 Some = TypeVar("Some", bound=parse.Parsed)

@@ -1,6 +1,6 @@
 """Reads CloudEvents from requests, one or a batch, and finds what is wrong with them. Pure.
 
-What an event may count is what a message on the topic may: `shared.wire.content` reads the data of both.
+What an event may count is what a message on the topic may: `codec` reads the data of both.
 """
 
 import base64
@@ -16,7 +16,8 @@ from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
 from ingest.parsing.parse import BodyError, Parsed, check_values
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
-from shared.wire import content, strict_json
+from shared.wire import strict_json
+from shared.wire.codec import MAX_ITEMS, Content, content_of, content_of_value
 
 MOST_EVENTS: Final = 400
 """Most events in one request. The receipt names each of them, and has to fit into a URL."""
@@ -131,8 +132,8 @@ def _batch(body: bytes) -> Events:
         except _Wrong as wrong:
             reasons[index] = str(wrong)
     found.refuse(reasons)
-    if found.batch.increments > content.MAX_ITEMS:
-        raise BodyError(413, f"more than {content.MAX_ITEMS} increments in one request: send several")
+    if found.batch.increments > MAX_ITEMS:
+        raise BodyError(413, f"more than {MAX_ITEMS} increments in one request: send several")
     if not found.events:
         raise none_valid(found)
     return found
@@ -170,12 +171,12 @@ def _of_object(item: Any, place: int = 0) -> Event:
     return _event(item, partial(_of_data, item), place)
 
 
-def _of_data(item: Mapping[str, Any]) -> content.Content:
+def _of_data(item: Mapping[str, Any]) -> Content:
     data, coded = item.get("data"), item.get("data_base64")
     if data is not None and coded is not None:
         raise _Wrong("'data_base64' can't stand beside 'data'", "data_base64")
     if type(data) in {dict, list}:
-        return content.of_value(data)
+        return content_of_value(data)
     if coded is not None:
         return _of_bytes(_decoded(coded), item)
     if data is not None and type(data) is not str:
@@ -190,10 +191,10 @@ def _decoded(coded: Any) -> bytes:
         raise _Wrong("'data_base64' must be a string of Base64", "data_base64") from None
 
 
-def _of_bytes(data: bytes, attributes: Mapping[str, Any]) -> content.Content:
+def _of_bytes(data: bytes, attributes: Mapping[str, Any]) -> Content:
     check_values(data)
     if data.strip():
-        return content.of_others(Message(data))
+        return content_of(Message(data))
     if "counter" not in attributes:
         raise _Wrong("an event without data needs the attribute 'counter'", "counter")
     said = {}
@@ -203,10 +204,10 @@ def _of_bytes(data: bytes, attributes: Mapping[str, Any]) -> content.Content:
             if type(value) is not str and (name == "counter" or type(value) is not int):
                 raise _Wrong(f"'{name}' must be {'a string' if name == 'counter' else 'an integer'}", name)
             said[name] = str(value)
-    return content.of_others(Message(b"", said))
+    return content_of(Message(b"", said))
 
 
-def _event(attributes: Mapping[str, Any], read: Callable[[], content.Content], place: int = 0) -> Event:
+def _event(attributes: Mapping[str, Any], read: Callable[[], Content], place: int = 0) -> Event:
     for name in _REQUIRED:
         value = attributes.get(name)
         if value is None or value == "":

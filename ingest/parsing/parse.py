@@ -4,7 +4,7 @@ reads the commonest batches faster (`quick`). Pure.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -20,19 +20,13 @@ from shared.model.words import (
     Deltas,
     Increment,
     flaw_of_delta,
-    flaw_of_id,
     flaw_of_name,
 )
 from shared.wire import strict_json
-from shared.wire.codec import RESERVED, Delta, Id, Name, SumOnce, is_plain, surely_unique
-from shared.wire.content import MAX_ITEMS
-from shared.wire.strict_json import SPACE
+from shared.wire.codec import FIELDS, MAX_ITEMS, RESERVED, Delta, Id, Name, SumOnce, added, is_plain, surely_unique
+from shared.wire.strict_json import SPACE, Flaw, flaw_of_fields
 
 # Checks a JSON object that a client sends: its fields, and the value of each. Pure.
-
-
-Flaw = Callable[[Any], str | None]
-"""Says why a value is not allowed, as the end of a sentence about it; None if it is allowed."""
 
 
 class BodyError(Exception):
@@ -72,29 +66,10 @@ class ObjectShape:
 
     def check(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return these fields, or raise `BodyError` if one is wrong."""
-        if found := self.flaw_of(data):
+        if found := flaw_of_fields(data, self.fields, self.required):
             field, flaw = found
             raise BodyError(422, flaw, field)
         return data
-
-    def flaw_of(self, data: dict[str, Any]) -> tuple[str, str] | None:
-        """The first field that is wrong, and what is wrong with it."""
-        for name, value in data.items():
-            flaw_of_value = self.fields.get(name)
-            if flaw_of_value is None:
-                known = ", ".join(map(repr, self.fields)) or "none"
-                return name, f"unknown field {name[:100]!r}; known fields: {known}"
-            if flaw := flaw_of_value(value):
-                return name, f"'{name}' {flaw}"
-        for name in self.required:
-            if name not in data:
-                return name, f"'{name}' is missing"
-        return None
-
-
-def or_null(flaw_of: Flaw) -> Flaw:
-    """Allows null, too."""
-    return lambda value: None if value is None else flaw_of(value)
 
 
 def flaw_of_flag(value: object) -> str | None:
@@ -138,9 +113,8 @@ MOST_REJECTIONS: Final = 100
 LONGEST_TOLD: Final = 1_000
 """Characters of a bad name that an answer repeats. It may have megabytes."""
 _SINGLE: Final = ObjectShape(
-    'empty or a JSON object such as {"delta": 1, "id": "…"}', {"delta": flaw_of_delta, "id": or_null(flaw_of_id)}
+    'empty or a JSON object such as {"delta": 1, "id": "…"}', {name: FIELDS[name] for name in ("delta", "id")}
 )
-_ITEM: Final = ObjectShape("an array of these", {"counter": flaw_of_name, **_SINGLE.fields}, required=("counter",))
 _MOST_COMMAS: Final = 4 * MAX_ITEMS
 """Most commas outside of strings: an increment has three fields at most."""
 _PIECE: Final = 65_536
@@ -395,7 +369,7 @@ def _take(item: Any, into: Batch, allowed: Deltas) -> str | None:
         return item.reason
     if type(item) is not dict:
         return "must be an object with 'counter'"
-    if found := _ITEM.flaw_of(item):
+    if found := flaw_of_fields(item, FIELDS, ("counter",)):
         return found[1]
     name, delta, client_id = item["counter"], item.get("delta", 1), item.get("id")
     if flaw := allowed.flaw_of(delta):
@@ -403,15 +377,9 @@ def _take(item: Any, into: Batch, allowed: Deltas) -> str | None:
     if client_id is not None:
         into.keyed.append(Increment(name, delta, client_id))
         return None
-    there = into.sums.get(name)
-    if there is None:
-        into.sums[name] = delta
-    elif -MAX_SUM <= there + delta <= MAX_SUM:
-        into.sums[name] = there + delta
-        into.counts[name] = into.counts.get(name, 1) + 1
-    else:
-        return f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this in another batch"
-    return None
+    if added(name, delta, into.sums, into.counts):
+        return None
+    return f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this in another batch"
 
 
 # Reads batches as most clients send them: by schema, and checked as a whole, since a loop over the items would take

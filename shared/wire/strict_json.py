@@ -1,6 +1,7 @@
-"""Reads JSON strictly: UTF-8, no NaN, and no name twice in one object."""
+"""Reads JSON strictly: UTF-8, no NaN, no name twice in one object; and finds the field of an object that is wrong."""
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -8,6 +9,10 @@ import orjson
 
 SPACE: Final = b" \t\r\n"
 """What JSON calls white space. Python's idea of it is larger."""
+
+
+Flaw = Callable[[Any], str | None]
+"""Says why a value is not allowed, as the end of a sentence about it; None if it is allowed."""
 
 
 class JsonError(ValueError):
@@ -72,3 +77,26 @@ def _refuse_repeated_names(text: bytes) -> None:
         json.loads(text, object_pairs_hook=check, parse_int=len, parse_float=len)
     except RecursionError:
         raise JsonError("nested too deeply") from None
+
+
+def flaw_of_fields(
+    data: Mapping[str, Any], fields: Mapping[str, Flaw], required: Sequence[str] = (), *, others: bool = False
+) -> tuple[str, str] | None:
+    """The first field of an object that is wrong, and what is wrong with it. `others`: it may have other fields."""
+    for name, value in data.items():
+        flaw_of_value = fields.get(name)
+        if flaw_of_value is not None:
+            if flaw := flaw_of_value(value):
+                return name, f"'{name}' {flaw}"
+        elif not others:
+            known = ", ".join(map(repr, fields)) or "none"
+            return name, f"unknown field {name[:100]!r}; known fields: {known}"
+    for name in required:
+        if name not in data:
+            return name, f"'{name}' is missing"
+    return None
+
+
+def or_null(flaw_of: Flaw) -> Flaw:
+    """Allows null, too."""
+    return lambda value: None if value is None else flaw_of(value)

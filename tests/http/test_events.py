@@ -15,7 +15,7 @@ from ingest.parsing.events import BATCH, MOST_EVENTS, ONE
 from shared.config.settings import Settings
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_DELTA, Message
-from shared.wire import content
+from shared.wire import codec
 from tests.http.answer import Answer
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
@@ -86,7 +86,7 @@ async def test_each_mode_and_form_counts_once(service: Service, data: str, mode:
 @pytest.mark.parametrize("what", sorted({*ALIKE} - {TOO_MANY}))
 async def test_data_counts_as_a_message_on_the_topic_does(service: Service, what: str) -> None:
     try:
-        sums, _, keyed, _ = content.of_others(Message(ALIKE[what]))
+        sums, _, keyed, _ = codec.content_of(Message(ALIKE[what]))
         expected, reason = dict(sums), None
         for counter, delta, *_ in {item.key: item for item in reversed(keyed)}.values():
             expected[counter] = expected.get(counter, 0) + delta

@@ -18,7 +18,7 @@ from shared.config.settings import rules_of
 from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check
-from shared.wire.content import MAX_ITEMS
+from shared.wire.codec import MAX_ITEMS
 from tests.http.both_ways import poll
 from tests.http.service import Service, running
 

@@ -18,8 +18,7 @@ from shared.model.buckets import BrokerMillis
 from shared.model.errors import UnreadableError
 from shared.model.receipts import key_of_envelope
 from shared.model.words import MAX_DELTA, MAX_SUM, PART_ENTRIES, Delivery, Message
-from shared.wire.codec import decode
-from shared.wire.content import MAX_ITEMS
+from shared.wire.codec import MAX_ITEMS, decode
 from tests.http.fuzz import bodies
 from tests.http.service import Service, running
 from tests.meta.checkout import ROOT

@@ -11,7 +11,7 @@ import yaml
 from ingest.accept.drafts import MAX_ENTRIES
 from shared.config.settings import Settings
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
-from shared.wire.content import MAX_ITEMS
+from shared.wire.codec import MAX_ITEMS
 from tests.meta.checkout import ROOT
 from tests.meta.test_rules import NAME, shown
 from tests.needs import program

@@ -21,7 +21,7 @@ from shared.http.heads import CHUNKED, Heads, RefusedError, lent
 from shared.model.buckets import BrokerMillis
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.words import Delivery, Message
-from shared.wire import codec, content, strict_json
+from shared.wire import codec, strict_json
 from tests.http import parse_model as model
 from tests.http.fuzz import bodies
 from tests.http.fuzz.requests import request
@@ -179,7 +179,7 @@ def _slow_loads(text: bytes) -> Any:
 def _slow_decode(delivery: Delivery, topic: str) -> Any:
     """`codec.decode` with the standard library's parser, and without the parser of what we write."""
     slow = SimpleNamespace(**{**vars(strict_json), "loads": _slow_loads})
-    with patch.object(content, "strict_json", slow), patch.object(codec, "own_data", lambda _: None):
+    with patch.object(codec, "strict_json", slow), patch.object(codec, "own_data", lambda _: None):
         return codec.decode(delivery, topic)
 
 
