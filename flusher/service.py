@@ -48,7 +48,7 @@ def make_tools(
         backoff=Backoff,
         one_file=one_file,
         rules=settings.windows,
-        growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
+        growth=Growth(settings.shard_writes, settings.max_shards) if not one_file else None,
         traces=traces,
     )
 
@@ -63,7 +63,7 @@ def make_flusher(
 ) -> Flusher:
     """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
     most_bytes, longest = settings.max_window_bytes, settings.max_flush_interval
-    if not tools.store.parallel:
+    if tools.one_file:
         most_bytes, longest = min(most_bytes, settings.max_pending_bytes // SHARE_OF_PENDING), 0.0
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, most_bytes, longest=longest)
     return Flusher(
@@ -79,8 +79,8 @@ def make_flusher(
 
 
 def _cooling(tools: FlushTools, settings: Settings) -> CounterCooler | None:
-    """None for stores where more shards are of no use: looking for grown counters would read the whole file."""
-    if not settings.compact_after or not tools.store.parallel:
+    """None for a file, which has one writer: more shards are of no use, and to look for them would read all of it."""
+    if not settings.compact_after or tools.one_file:
         return None
     compactor = compactor_of(tools.store, tools.clock, settings)
     return CounterCooler(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)

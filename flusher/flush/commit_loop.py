@@ -97,7 +97,7 @@ class FlushTools:
     Elsewhere receipts expire by the clock alone, so what is older than they are can't be judged.
     """
     growth: Growth | None = None
-    """None where more shards do not take more writes."""
+    """None where more shards do not take more writes, since a file has one writer."""
     rules: Rules = ()
     """Which counts by time are kept."""
     traces: Traces | None = None

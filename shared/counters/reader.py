@@ -207,9 +207,10 @@ class Reader:
         The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
         async with self._slots:
-            readings, totals, settled, epochs = await self._look((counter,), (receipt,))
-        total = totals[counter]
-        return FreshRead(readings[counter], total.guard, receipt in settled, total.flaw, epochs[counter])
+            readings, look = await self._look((counter,), (receipt,))
+        total = look.totals[counter]
+        settled, epoch = receipt in look.settled, look.views[counter].epoch
+        return FreshRead(readings[counter], total.guard, settled, total.flaw, epoch)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """Readings from the cached bases and a current view; None where no base will do.
@@ -303,16 +304,14 @@ class Reader:
         async with self._slots:
             return (await self._look(names))[0]
 
-    async def _look(
-        self, names: Sequence[str], also: Collection[str] = ()
-    ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str], Mapping[str, str]]:
+    async def _look(self, names: Sequence[str], also: Collection[str] = ()) -> tuple[Mapping[str, Reading], Look]:
         async with looking(self._store, self._overlay, self._clock, names, also=also, viewed=self._count_view) as look:
             found = {}
             for name, view in look.views.items():
                 more, ahead = await look.pending(name), name in look.ahead
                 reading = self._combine(name, look.bases[name], view, more, keep=not also and not ahead)
                 found[name] = reading._replace(exact=False) if ahead else reading
-            return found, look.totals, look.settled, {name: view.epoch for name, view in look.views.items()}
+            return found, look
 
     def _count_view(self) -> int:
         self._viewed += 1

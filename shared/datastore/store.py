@@ -122,8 +122,6 @@ class DatastoreStore:
     round trip ago, which floors tell.
     """
 
-    parallel = True
-
     def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
         self._place = place

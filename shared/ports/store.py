@@ -176,11 +176,6 @@ class Commits(PromiseBook, ReceiptBook, Protocol):
 class ShardNumbers(StoreClock, Protocol):
     """Reads and changes the number of shards of counters."""
 
-    @property
-    def parallel(self) -> bool:
-        """Whether a counter with more shards takes more writes."""
-        ...
-
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         """`num_shards` of those of the counters that have a config."""
         ...

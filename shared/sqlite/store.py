@@ -318,8 +318,6 @@ COUNTED: Final = 10_000
 class SqliteStore:
     """Its time counts commits, compactions and removals. It has shards so that its data is as in other stores."""
 
-    parallel = False  # a file has one writer
-
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
         self._reserve = reserve

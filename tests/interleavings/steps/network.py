@@ -280,10 +280,6 @@ class RemoteStore:
         )
         return numbers
 
-    @property
-    def parallel(self) -> bool:
-        return self._store.parallel
-
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         return await self._store.raise_shards(counter, num_shards, make=make)
 

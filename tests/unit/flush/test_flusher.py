@@ -39,7 +39,6 @@ async def test_a_flusher_of_a_file_makes_room_before_clients_are_refused() -> No
     """Clients are judged from a quarter of what may be pending, by up to five times its bytes."""
     clock = ManualClock()
     broker, store = MemoryBroker(clock), MemoryStore(clock)
-    store.parallel = False  # as for a file
     settings = Settings(max_pending_bytes=2**20)
     tools = make_tools(broker, store, MemoryOverlay(broker), clock, settings, one_file=True)
     flusher = make_flusher(tools, settings, topic="t")

@@ -173,17 +173,16 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
     clock = ManualClock()
     broker, store = MemoryBroker(clock), MemoryStore(clock)
 
-    def flusher(**settings: object) -> object:
+    def flusher(*, one_file: bool = False, **settings: object) -> object:
         chosen = Settings(**settings)  # type: ignore[arg-type] # they are what it takes
-        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen, one_file=True)
+        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen, one_file=one_file)
         return make_flusher(tools, chosen, topic="t")
 
     assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
     assert flusher()._cooling is None  # type: ignore[attr-defined]
     assert flusher(compact_after=1.0)._cooling is not None  # type: ignore[attr-defined]
-    store.parallel = False
-    assert flusher()._growing is None  # type: ignore[attr-defined]
-    assert flusher(compact_after=1.0)._cooling is None  # type: ignore[attr-defined]
+    assert flusher(one_file=True)._growing is None  # type: ignore[attr-defined]
+    assert flusher(one_file=True, compact_after=1.0)._cooling is None  # type: ignore[attr-defined]
 
 
 async def test_the_receipt_of_a_compaction_stands_for_nothing_and_names_its_counter() -> None:

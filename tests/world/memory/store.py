@@ -53,7 +53,6 @@ class MemoryStore:
         self._written: dict[tuple[str, int], float] = {}
         self._promises: dict[tuple[int, ...], Promise] = {}
         self._buckets = MemoryBuckets()
-        self.parallel = True
         self.epoch = ""
         """The nonce of the overlay that the fleet names."""
 
