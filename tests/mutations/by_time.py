@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.model.buckets import FOR_EVER, ByTime, followed_of
-from tests.mutations.mutation import mutation, returning
+from tests.mutations.mutation import mutation, replaced, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
@@ -49,12 +49,9 @@ mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_to
 )
 
 
-@mutation("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
-def _(_: Any) -> Any:
-    async def mutant(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
-        return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
-
-    return mutant
+@replaced("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
+async def _(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
+    return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
 
 
 mutation("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets.counted", DATASTORE)(

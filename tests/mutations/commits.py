@@ -7,17 +7,14 @@ from typing import Any
 
 from flusher.flush.window import TOO_OLD
 from shared.model.words import APPLIED, DEAD, DROPPED
-from tests.mutations.mutation import LOOPS, mutation, returning, returning_later
+from tests.mutations.mutation import LOOPS, around, mutation, replaced, returning, returning_later
 from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, PUBLISHING, REPLAY, SEEDS
 
 
-@mutation("ack before commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY, SEEDS)
-def _(run: Any) -> Any:
-    async def mutant(self: Any, longest: float = inf) -> None:
-        await self._ack([*self.window.held])
-        await run(self, longest)
-
-    return mutant
+@around("ack before commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY, SEEDS)
+async def _(run: Any, self: Any, longest: float = inf) -> None:
+    await self._ack([*self.window.held])
+    await run(self, longest)
 
 
 mutation("windows never grow", "flusher.flush.window.FlushPolicy.closed", *FLUSHER)(returning(None))
@@ -30,36 +27,27 @@ mutation("receipts name the envelopes of clients, too", "shared.model.words.Enve
 )
 
 
-@mutation("ALREADY_EXISTS taken as success", "flusher.flush.commit_loop.Flush._look_up", *FLUSHER, SEEDS)
-def _(_: Any) -> Any:
-    async def mutant(self: Any, keys: Any, _: Any) -> None:
-        self.window.learn(keys, APPLIED)
-
-    return mutant
+@replaced("ALREADY_EXISTS taken as success", "flusher.flush.commit_loop.Flush._look_up", *FLUSHER, SEEDS)
+async def _(self: Any, keys: Any, _: Any) -> None:
+    self.window.learn(keys, APPLIED)
 
 
-@mutation("a receipt found dead taken as applied", "flusher.flush.window.Window.found", *FLUSH_AND_REPLAY)
-def _(found: Any) -> Any:
-    def mutant(self: Any, keys: Any, receipts: Any) -> None:
-        alive = {
-            key: receipt if self._revives and receipt.state == DEAD else receipt._replace(state=APPLIED)
-            for key, receipt in receipts.items()
-        }
-        found(self, keys, alive)
-
-    return mutant
+@around("a receipt found dead taken as applied", "flusher.flush.window.Window.found", *FLUSH_AND_REPLAY)
+def _(found: Any, self: Any, keys: Any, receipts: Any) -> None:
+    alive = {
+        key: receipt if self._revives and receipt.state == DEAD else receipt._replace(state=APPLIED)
+        for key, receipt in receipts.items()
+    }
+    found(self, keys, alive)
 
 
-@mutation("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
-def _(take: Any) -> Any:
-    def mutant(self: Any, envelope: Any, known: Any) -> Any:
-        receipts, ids = self.receipts, {item.key for item in envelope.keyed}
-        self.receipts = {key: of_client for key, of_client in receipts.items() if key not in ids}
-        taken = take(self, envelope, known)
-        self.receipts = receipts | self.receipts
-        return taken
-
-    return mutant
+@around("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
+def _(take: Any, self: Any, envelope: Any, known: Any) -> Any:
+    receipts, ids = self.receipts, {item.key for item in envelope.keyed}
+    self.receipts = {key: of_client for key, of_client in receipts.items() if key not in ids}
+    taken = take(self, envelope, known)
+    self.receipts = receipts | self.receipts
+    return taken
 
 
 mutation("what is too old to be judged is applied", "flusher.flush.window.Held.late", *FLUSH_AND_REPLAY, LOOPS)(
@@ -71,16 +59,13 @@ mutation(
 )(lambda bounds: lambda self, _, __: bounds(self, None, []))
 
 
-@mutation(
+@replaced(
     "what came too late, and may be applied, is kept as dead for sure",
     "flusher.flush.window.Window.holder",
     *FLUSH_AND_REPLAY,
 )
-def _(_: Any) -> Any:
-    def mutant(self: Any, envelope: Any, _: int) -> Any:
-        return next((held for held in self.held for one in held.envelopes if envelope.key == one.key), None)
-
-    return mutant
+def _(self: Any, envelope: Any, _: int) -> Any:
+    return next((held for held in self.held for one in held.envelopes if envelope.key == one.key), None)
 
 
 mutation(
@@ -96,63 +81,51 @@ mutation(
 )(returning_later())
 
 
-@mutation(
+@around(
     "a dead receipt that a replay has seen and that is gone is taken for one that never was",
     "flusher.flush.window.Window.found",
     *FLUSH_AND_REPLAY,
     SEEDS,
 )
-def _(found: Any) -> Any:
-    def mutant(self: Any, keys: Any, receipts: Any) -> None:
-        vanished = {*self.vanished}
-        found(self, keys, receipts)
-        self.vanished = vanished
-
-    return mutant
+def _(found: Any, self: Any, keys: Any, receipts: Any) -> None:
+    vanished = {*self.vanished}
+    found(self, keys, receipts)
+    self.vanished = vanished
 
 
-@mutation(
+@replaced(
     "a second use of an id that came too late is tried for ever",
     "flusher.flush.window.Window.late",
     *FLUSH_AND_REPLAY,
     SEEDS,
 )
-def _(_: Any) -> Any:
-    def mutant(self: Any, now: int) -> Iterator[Any]:
-        for held in [*self.held]:
-            for envelope in held.envelopes:
-                late, left = held.late(now), self._left(envelope)
-                if left is None:
-                    continue
-                if self.known.get(envelope.key) in {DEAD, DROPPED}:
-                    yield held, left, TOO_OLD
-                elif late or envelope.key in self.vanished:
-                    yield held, envelope, TOO_OLD
-
-    return mutant
+def _(self: Any, now: int) -> Iterator[Any]:
+    for held in [*self.held]:
+        for envelope in held.envelopes:
+            late, left = held.late(now), self._left(envelope)
+            if left is None:
+                continue
+            if self.known.get(envelope.key) in {DEAD, DROPPED}:
+                yield held, left, TOO_OLD
+            elif late or envelope.key in self.vanished:
+                yield held, envelope, TOO_OLD
 
 
-@mutation("a second use of a key is taken for a copy, and counted nowhere", "flusher.flush.window.Window._left", SEEDS)
-def _(left: Any) -> Any:
-    def mutant(self: Any, envelope: Any, plan: Any = None) -> Any:
-        found = left(self, envelope, plan)
-        return None if found is not None and found.second and not envelope.second else found
-
-    return mutant
+@around("a second use of a key is taken for a copy, and counted nowhere", "flusher.flush.window.Window._left", SEEDS)
+def _(left: Any, self: Any, envelope: Any, plan: Any = None) -> Any:
+    found = left(self, envelope, plan)
+    return None if found is not None and found.second and not envelope.second else found
 
 
-@mutation("a copy is taken for a second use of its key", "flusher.flush.window.Window._left", SEEDS)
-def _(left: Any) -> Any:
-    def mutant(self: Any, envelope: Any, plan: Any = None) -> Any:
-        found = left(self, envelope, plan)
-        planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
-        first = attempts.get(envelope.key) or self.attempts.get(envelope.key, "")
-        if found is None and envelope.attempt and first == envelope.attempt:
-            second = envelope.as_second_use()
-            return None if second.key in self.known or second.key in planned else second
-        return found
-
-    return mutant
+@around("a copy is taken for a second use of its key", "flusher.flush.window.Window._left", SEEDS)
+def _(left: Any, self: Any, envelope: Any, plan: Any = None) -> Any:
+    found = left(self, envelope, plan)
+    planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
+    first = attempts.get(envelope.key) or self.attempts.get(envelope.key, "")
+    if found is None and envelope.attempt and first == envelope.attempt:
+        second = envelope.as_second_use()
+        return None if second.key in self.known or second.key in planned else second
+    return found
 
 
 mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)(
@@ -160,31 +133,22 @@ mutation("an increment whose id is known counts as applied", "flusher.flush.wind
 )
 
 
-@mutation("a commit that was doubtful is not counted", "flusher.flush.commit_loop.Flush.learn", ACCOUNTS)
-def _(learn: Any) -> Any:
-    def mutant(self: Any, keys: Any, receipts: Any) -> None:
-        self._count = lambda _: None
-        try:
-            learn(self, keys, receipts)
-        finally:
-            del self._count
-
-    return mutant
+@around("a commit that was doubtful is not counted", "flusher.flush.commit_loop.Flush.learn", ACCOUNTS)
+def _(learn: Any, self: Any, keys: Any, receipts: Any) -> None:
+    self._count = lambda _: None
+    try:
+        learn(self, keys, receipts)
+    finally:
+        del self._count
 
 
-@mutation("a replay's receipt is flipped outside of the commit", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
-def _(apply: Any) -> Any:
-    async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
-        if commit.revived:
-            await parts.store.apply(replace(commit, receipts=(), adds=()))
-        return await apply(replace(commit, revived=()), envelopes, parts)
-
-    return mutant
+@around("a replay's receipt is flipped outside of the commit", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
+async def _(apply: Any, commit: Any, envelopes: Any, parts: Any) -> Any:
+    if commit.revived:
+        await parts.store.apply(replace(commit, receipts=(), adds=()))
+    return await apply(replace(commit, revived=()), envelopes, parts)
 
 
-@mutation("a replay does not say that the receipt must be dead", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
-def _(apply: Any) -> Any:
-    async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
-        return await apply(replace(commit, revived=()), envelopes, parts)
-
-    return mutant
+@around("a replay does not say that the receipt must be dead", "flusher.flush.commit_loop.apply", *FLUSH_AND_REPLAY)
+async def _(apply: Any, commit: Any, envelopes: Any, parts: Any) -> Any:
+    return await apply(replace(commit, revived=()), envelopes, parts)

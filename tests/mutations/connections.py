@@ -3,31 +3,25 @@
 from typing import Any
 
 from ingest.api.routes import find
-from tests.mutations.mutation import Instead, calling, mutation, returning
+from tests.mutations.mutation import Instead, around, calling, mutation, returning
 from tests.mutations.places import BAD_HTTP, FUZZ, PLAIN
 
 
-@mutation("the fast path takes the last of two idempotency keys", "shared.http.heads.Heads._headers", FUZZ)
-def _(read: Any) -> Any:
-    def mutant(self: Any, block: bytes) -> Any:
-        lines = block.split(b"\r\n")
-        keys = [line for line in lines if line.lower().startswith(b"idempotency-key:")]
-        return read(self, b"\r\n".join([line for line in lines if line not in keys[:-1]]))
-
-    return mutant
+@around("the fast path takes the last of two idempotency keys", "shared.http.heads.Heads._headers", FUZZ)
+def _(read: Any, self: Any, block: bytes) -> Any:
+    lines = block.split(b"\r\n")
+    keys = [line for line in lines if line.lower().startswith(b"idempotency-key:")]
+    return read(self, b"\r\n".join([line for line in lines if line not in keys[:-1]]))
 
 
-@mutation("the fast path does not check the prefixes of a key", "ingest.http.fast_path.FastPath.begin", FUZZ)
-def _(begin: Any) -> Any:
-    def mutant(self: Any, request: Any, front: Any) -> Any:
-        door = self._door
-        self._door = Instead(door, enter=lambda _, *others: door.enter(find("POST", "/v1/increments"), *others))
-        try:
-            return begin(self, request, front)
-        finally:
-            self._door = door
-
-    return mutant
+@around("the fast path does not check the prefixes of a key", "ingest.http.fast_path.FastPath.begin", FUZZ)
+def _(begin: Any, self: Any, request: Any, front: Any) -> Any:
+    door = self._door
+    self._door = Instead(door, enter=lambda _, *others: door.enter(find("POST", "/v1/increments"), *others))
+    try:
+        return begin(self, request, front)
+    finally:
+        self._door = door
 
 
 @mutation("aiohttp gets the trailers of a chunked body", "shared.http.heads.Chunks._line", FUZZ)
@@ -54,10 +48,7 @@ mutation("items of a plain batch that share a line", "ingest.parsing.parse._are_
 mutation("sums of a plain batch have no bound", "ingest.parsing.parse._bounded", PLAIN)(calling(MAX_SUM=2**70))
 
 
-@mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", BAD_HTTP)
-def _(receive: Any) -> Any:
-    async def mutant(self: Any, request: Any, reserved: Any, limit: int) -> Any:
-        content = Instead(request.content, exception=lambda: None)
-        return await receive(self, Instead(request, content=content), reserved, limit)
-
-    return mutant
+@around("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", BAD_HTTP)
+async def _(receive: Any, self: Any, request: Any, reserved: Any, limit: int) -> Any:
+    content = Instead(request.content, exception=lambda: None)
+    return await receive(self, Instead(request, content=content), reserved, limit)

@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.datastore.keys import DEAD as MARK
 from shared.sqlite.receipts import sweep
-from tests.mutations.mutation import Instead, calling, instead, mutation, returning, returning_later, text
+from tests.mutations.mutation import Instead, around, calling, instead, mutation, returning, returning_later, text
 from tests.mutations.places import CHANGES_SEEN, CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
 
 mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
@@ -50,16 +50,13 @@ mutation("ids of messages that are still there are swept", "shared.sqlite.receip
 )
 
 
-@mutation("the generations turn while something is left of the elder", "shared.sqlite.receipts._sweep_ids", *IDS)
-def _(sweep: Any) -> Any:
-    def mutant(db: Any, before: int, limit: int) -> Any:
-        (elder, _), (younger, _) = db.execute("SELECT number, expires FROM generations ORDER BY number").fetchall()
-        if swept := sweep(db, before, limit):
-            db.execute("DELETE FROM generations WHERE number = ?", (elder,))
-            db.execute("INSERT OR IGNORE INTO generations VALUES (?, 0)", (younger + 1,))
-        return swept
-
-    return mutant
+@around("the generations turn while something is left of the elder", "shared.sqlite.receipts._sweep_ids", *IDS)
+def _(sweep: Any, db: Any, before: int, limit: int) -> Any:
+    (elder, _), (younger, _) = db.execute("SELECT number, expires FROM generations ORDER BY number").fetchall()
+    if swept := sweep(db, before, limit):
+        db.execute("DELETE FROM generations WHERE number = ?", (elder,))
+        db.execute("INSERT OR IGNORE INTO generations VALUES (?, 0)", (younger + 1,))
+    return swept
 
 
 mutation("a start builds on a log that may be on no disk", "shared.sqlite.data_file.Log.inherit", POWER)(
@@ -81,36 +78,27 @@ mutation("a change of a file raises no floor in its commit", "shared.sqlite.stor
 )
 
 
-@mutation("a receipt is revived by an upsert", "shared.sqlite.receipts.revive", STORE)
-def _(revive: Any) -> Any:
-    def mutant(db: Any, receipts: Any, time: int) -> None:
-        new = "INSERT OR IGNORE INTO receipts (key, expires, state, time) VALUES (?, 0, 'dead', 0)"
-        db.executemany(new, [(receipt.key,) for receipt in receipts])
-        revive(db, receipts, time)
-
-    return mutant
+@around("a receipt is revived by an upsert", "shared.sqlite.receipts.revive", STORE)
+def _(revive: Any, db: Any, receipts: Any, time: int) -> None:
+    new = "INSERT OR IGNORE INTO receipts (key, expires, state, time) VALUES (?, 0, 'dead', 0)"
+    db.executemany(new, [(receipt.key,) for receipt in receipts])
+    revive(db, receipts, time)
 
 
-@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.store._compact", STORE)
-def _(compact: Any) -> Any:
-    def mutant(db: Any, counter: str, num_shards: int, receipt: Any) -> Any:
-        there = db.execute("SELECT counter, shard, 0 FROM shards WHERE counter = ?", (counter,)).fetchall()
-        number = compact(db, counter, num_shards, receipt)
-        db.executemany("INSERT OR IGNORE INTO shards (counter, shard, count) VALUES (?, ?, ?)", there)
-        return number
-
-    return mutant
+@around("a file keeps the shards that nobody reads any more", "shared.sqlite.store._compact", STORE)
+def _(compact: Any, db: Any, counter: str, num_shards: int, receipt: Any) -> Any:
+    there = db.execute("SELECT counter, shard, 0 FROM shards WHERE counter = ?", (counter,)).fetchall()
+    number = compact(db, counter, num_shards, receipt)
+    db.executemany("INSERT OR IGNORE INTO shards (counter, shard, count) VALUES (?, ?, ?)", there)
+    return number
 
 
-@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.store._remove", STORE)
-def _(remove: Any) -> Any:
-    def mutant(db: Any, counter: str) -> Any:
-        version = db.execute("SELECT version FROM guards WHERE counter = ?", (counter,)).fetchone()
-        if removed := remove(db, counter):
-            db.execute("UPDATE guards SET version = ? WHERE counter = ?", (*version, counter))
-        return removed
-
-    return mutant
+@around("a removal is not seen by a set that was read before it", "shared.sqlite.store._remove", STORE)
+def _(remove: Any, db: Any, counter: str) -> Any:
+    version = db.execute("SELECT version FROM guards WHERE counter = ?", (counter,)).fetchone()
+    if removed := remove(db, counter):
+        db.execute("UPDATE guards SET version = ? WHERE counter = ?", (*version, counter))
+    return removed
 
 
 mutation("a file removes what was deleted though it holds something", "shared.sqlite.store._remove", STORE)(
@@ -141,13 +129,10 @@ mutation("a dead receipt with a body marks no guard", "shared.datastore.commit._
 )
 
 
-@mutation("a set takes the mark of dead receipts off", "shared.datastore.commit.guard", *DEAD_IN_DATASTORE)
-def _(guard: Any) -> Any:
-    async def mutant(client: Any, place: Any, request: Any, commit: Any) -> None:
-        await guard(client, place, request, commit)
-        for one in request.mutations if commit.guard is not None else ():
-            for entity in (one.update, one.insert):
-                if MARK in entity.properties:
-                    del entity.properties[MARK]
-
-    return mutant
+@around("a set takes the mark of dead receipts off", "shared.datastore.commit.guard", *DEAD_IN_DATASTORE)
+async def _(guard: Any, client: Any, place: Any, request: Any, commit: Any) -> None:
+    await guard(client, place, request, commit)
+    for one in request.mutations if commit.guard is not None else ():
+        for entity in (one.update, one.insert):
+            if MARK in entity.properties:
+                del entity.properties[MARK]

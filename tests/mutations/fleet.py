@@ -5,17 +5,14 @@ from typing import Any
 
 from shared.fleet.membership import OWES
 from shared.fleet.membership import STOPPED as STOPPED_STATE
-from tests.mutations.mutation import Instead, altered, calling, mutation, returning, returning_later
+from tests.mutations.mutation import Instead, altered, around, calling, mutation, replaced, returning, returning_later
 from tests.mutations.places import EVIDENCE, FENCES, FLEET, HANDOVERS, MEMBERS, STOPPED, STOPS
 
 
-@mutation("a member answers apart and does not say so to the store", "shared.redis.member.Member._owe", FLEET)
-def _(_: Any) -> Any:
-    async def mutant(self: Any) -> None:
-        self.membership.state = OWES
-        self._changed.set()
-
-    return mutant
+@replaced("a member answers apart and does not say so to the store", "shared.redis.member.Member._owe", FLEET)
+async def _(self: Any) -> None:
+    self.membership.state = OWES
+    self._changed.set()
 
 
 mutation(
@@ -25,14 +22,11 @@ mutation(
 )(returning_later())
 
 
-@mutation("a join does not see that its member came to owe", "shared.fleet.membership.Membership.join", MEMBERS)
-def _(join: Any) -> Any:
-    async def mutant(self: Any, epoch: int) -> Any:
-        async with self._turn:
-            pass
-        return await join(self, epoch)
-
-    return mutant
+@around("a join does not see that its member came to owe", "shared.fleet.membership.Membership.join", MEMBERS)
+async def _(join: Any, self: Any, epoch: int) -> Any:
+    async with self._turn:
+        pass
+    return await join(self, epoch)
 
 
 mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.whole", FLEET)(
@@ -40,15 +34,12 @@ mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.wh
 )
 
 
-@mutation("a record goes though it is not the one that was seen", "shared.redis.member.GoneMembers._fence", FENCES)
-def _(fence: Any) -> Any:
-    async def mutant(self: Any, fleet: Any, name: str, record: Any) -> None:
-        async def change(_: Any) -> Any:
-            return await self._looks.change(lambda now, _: now.without(name))
+@around("a record goes though it is not the one that was seen", "shared.redis.member.GoneMembers._fence", FENCES)
+async def _(fence: Any, self: Any, fleet: Any, name: str, record: Any) -> None:
+    async def change(_: Any) -> Any:
+        return await self._looks.change(lambda now, _: now.without(name))
 
-        await fence(altered(self, _looks=Instead(self._looks, change=change)), fleet, name, record)
-
-    return mutant
+    await fence(altered(self, _looks=Instead(self._looks, change=change)), fleet, name, record)
 
 
 mutation("a member that is gone is forgotten without a wait", "shared.model.fleet._watched", EVIDENCE, FLEET)(
@@ -65,12 +56,9 @@ mutation("a flusher that did not pull has seen nothing", "flusher.flush.flusher.
 )
 
 
-@mutation("a member that stops lists what it answered only", "shared.redis.member.Member.leave", STOPS)
-def _(leave: Any) -> Any:
-    async def mutant(self: Any) -> None:
-        await leave(altered(self, _copy=Instead(self._copy, confirmed=list)))
-
-    return mutant
+@around("a member that stops lists what it answered only", "shared.redis.member.Member.leave", STOPS)
+async def _(leave: Any, self: Any) -> None:
+    await leave(altered(self, _copy=Instead(self._copy, confirmed=list)))
 
 
 mutation("a member that stops is taken for dead", "shared.model.fleet.PublisherRecord.gone", STOPS, EVIDENCE)(
@@ -78,22 +66,16 @@ mutation("a member that stops is taken for dead", "shared.model.fleet.PublisherR
 )
 
 
-@mutation("a member answers after it made its list", "shared.redis.member.Member.confirm", STOPS)
-def _(confirm: Any) -> Any:
-    async def mutant(self: Any, tries: Any) -> None:
-        if self.membership.state != STOPPED_STATE:
-            await confirm(self, tries)
-
-    return mutant
+@around("a member answers after it made its list", "shared.redis.member.Member.confirm", STOPS)
+async def _(confirm: Any, self: Any, tries: Any) -> None:
+    if self.membership.state != STOPPED_STATE:
+        await confirm(self, tries)
 
 
-@mutation("a list is settled when some of it is", "shared.fleet.membership.StoppedMembers._settled", STOPPED)
-def _(_: Any) -> Any:
-    async def mutant(self: Any, name: str) -> bool:
-        keys = await self._looks.left_by(name) or ()
-        return any(one.settled for one in (await self._store.receipts(keys)).found.values())
-
-    return mutant
+@replaced("a list is settled when some of it is", "shared.fleet.membership.StoppedMembers._settled", STOPPED)
+async def _(self: Any, name: str) -> bool:
+    keys = await self._looks.left_by(name) or ()
+    return any(one.settled for one in (await self._store.receipts(keys)).found.values())
 
 
 mutation(
@@ -101,19 +83,16 @@ mutation(
 )(lambda flushes: lambda self, flusher, topic, _: flushes(self, flusher, topic, 0))
 
 
-@mutation(
+@around(
     "who shares a spool file leaves it to the one that is gone",
     "shared.fleet.membership.Membership._find",
     FENCES,
     "-k",
     "taken_over",
 )
-def _(find: Any) -> Any:
-    def mutant(self: Any, fleet: Any) -> None:
-        if self._heir_of is None:
-            find(self, fleet)
-
-    return mutant
+def _(find: Any, self: Any, fleet: Any) -> None:
+    if self._heir_of is None:
+        find(self, fleet)
 
 
 mutation(
@@ -123,41 +102,35 @@ mutation(
 )(lambda removed: lambda path: removed(path) or True)
 
 
-@mutation(
+@around(
     "what an heir has published of a spool is not awaited",
     "shared.model.fleet.Fleet.takes_over",
     "tests/unit/model/test_fleet.py",
 )
-def _(takes_over: Any) -> Any:
-    def mutant(self: Any, dead: Any, now: int) -> Any:
-        after = takes_over(self, dead, now)
-        members = {name: one._replace(struck=self.members[name].struck) for name, one in after.members.items()}
-        return replace(after, members=members)
-
-    return mutant
+def _(takes_over: Any, self: Any, dead: Any, now: int) -> Any:
+    after = takes_over(self, dead, now)
+    members = {name: one._replace(struck=self.members[name].struck) for name, one in after.members.items()}
+    return replace(after, members=members)
 
 
-@mutation(
+@around(
     "one that lives is trusted away",
     "shared.wiring.doctor.FleetSetup.trust",
     FENCES,
     "-k",
     "nobody_can_say",
 )
-def _(trust: Any) -> Any:
-    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
-        struck: dict[str, Any] = {}
+async def _(trust: Any, self: Any, *what: Any, **how: Any) -> Any:
+    struck: dict[str, Any] = {}
 
-        async def change(step: Any) -> Any:
-            """The second change finds the records as the first one left them."""
-            if struck:
-                return await self._book.change(
-                    lambda fleet, now: step(replace(fleet, members={**fleet.members, **struck}), now)
-                )
-            look = await self._book.change(step)
-            struck.update({name: one for name, one in look.fleet.members.items() if one.struck})
-            return look
+    async def change(step: Any) -> Any:
+        """The second change finds the records as the first one left them."""
+        if struck:
+            return await self._book.change(
+                lambda fleet, now: step(replace(fleet, members={**fleet.members, **struck}), now)
+            )
+        look = await self._book.change(step)
+        struck.update({name: one for name, one in look.fleet.members.items() if one.struck})
+        return look
 
-        return await trust(altered(self, _book=Instead(self._book, change=change)), *what, **how)
-
-    return mutant
+    return await trust(altered(self, _book=Instead(self._book, change=change)), *what, **how)

@@ -7,29 +7,23 @@ from typing import Any
 from shared.model.errors import AlreadyAppliedError, ChangedError, ShrunkError
 from shared.model.receipts import Tally, notes_of_commit, read_note
 from shared.model.words import Commit
-from tests.mutations.mutation import Instead, altered, mutation, returning_later
+from tests.mutations.mutation import Instead, altered, around, mutation, returning_later
 from tests.mutations.places import IMPORTER, IMPORTS
 
 
-@mutation("the mark of an import outside of its commit", "countersink_server.cli.imports.Importer._apply", IMPORTS)
-def _(apply: Any) -> Any:
-    async def mutant(self: Any, commit: Any) -> Any:
-        done = await apply(self, replace(commit, marks=()))
-        with contextlib.suppress(ChangedError):
-            await self._insist(lambda: self._store.apply(Commit((), (), marks=commit.marks)))
-        return done
-
-    return mutant
+@around("the mark of an import outside of its commit", "countersink_server.cli.imports.Importer._apply", IMPORTS)
+async def _(apply: Any, self: Any, commit: Any) -> Any:
+    done = await apply(self, replace(commit, marks=()))
+    with contextlib.suppress(ChangedError):
+        await self._insist(lambda: self._store.apply(Commit((), (), marks=commit.marks)))
+    return done
 
 
-@mutation("an import adds to what it saw before the others", "tests.world.memory.store.MemoryStore.apply", IMPORTS)
-def _(apply: Any) -> Any:
-    async def mutant(self: Any, commit: Any) -> Any:
-        there = {mark: self._marks.get(mark[:2], 0) for mark in commit.marks}
-        marks = tuple(mark._replace(seen=now if now <= mark.total else mark.seen) for mark, now in there.items())
-        return await apply(self, replace(commit, marks=marks))
-
-    return mutant
+@around("an import adds to what it saw before the others", "tests.world.memory.store.MemoryStore.apply", IMPORTS)
+async def _(apply: Any, self: Any, commit: Any) -> Any:
+    there = {mark: self._marks.get(mark[:2], 0) for mark in commit.marks}
+    marks = tuple(mark._replace(seen=now if now <= mark.total else mark.seen) for mark, now in there.items())
+    return await apply(self, replace(commit, marks=marks))
 
 
 def _after_a_failure(answer: bool) -> Any:
@@ -52,34 +46,25 @@ mutation("an import takes what another did for its own", "countersink_server.cli
 )
 
 
-@mutation("the receipt of an import says totals", "countersink_server.cli.imports.Importer._commit", IMPORTER, IMPORTS)
-def _(commit: Any) -> Any:
-    async def mutant(self: Any, todo: Any, full: Any) -> Any:
-        made = await commit(self, todo, full)
-        (receipt,) = made.receipts
-        totals = {mark.counter: mark.total for mark in todo}
-        (note,) = notes_of_commit([""], read_note(receipt.note).commit, Tally(), totals)
-        return replace(made, receipts=(receipt._replace(note=note),))
-
-    return mutant
+@around("the receipt of an import says totals", "countersink_server.cli.imports.Importer._commit", IMPORTER, IMPORTS)
+async def _(commit: Any, self: Any, todo: Any, full: Any) -> Any:
+    made = await commit(self, todo, full)
+    (receipt,) = made.receipts
+    totals = {mark.counter: mark.total for mark in todo}
+    (note,) = notes_of_commit([""], read_note(receipt.note).commit, Tally(), totals)
+    return replace(made, receipts=(receipt._replace(note=note),))
 
 
-@mutation("an import follows a counter down", "countersink_server.cli.imports.Importer._again", IMPORTER)
-def _(again: Any) -> Any:
-    async def mutant(self: Any, name: str, mark: int) -> Any:
-        return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
-
-    return mutant
+@around("an import follows a counter down", "countersink_server.cli.imports.Importer._again", IMPORTER)
+async def _(again: Any, self: Any, name: str, mark: int) -> Any:
+    return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
 
 
-@mutation(
+@around(
     "what another import saw later is taken for a loss",
     "countersink_server.cli.imports.Importer._again",
     IMPORTER,
 )
-def _(again: Any) -> Any:
-    async def mutant(self: Any, name: str, mark: int) -> Any:
-        source = Instead(self._source, counter=returning_later()(None))
-        return await again(altered(self, _source=source), name, mark)
-
-    return mutant
+async def _(again: Any, self: Any, name: str, mark: int) -> Any:
+    source = Instead(self._source, counter=returning_later()(None))
+    return await again(altered(self, _source=source), name, mark)

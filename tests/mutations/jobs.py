@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from flusher.jobs.kinds import PageOutcome
-from tests.mutations.mutation import LOOPS, Instead, altered, calling, mutation, returning_later
+from tests.mutations.mutation import LOOPS, Instead, altered, around, calling, mutation, replaced, returning_later
 from tests.mutations.places import ALL_NAMES, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
 _UNDER_WAY: set[Any] = set()
@@ -28,13 +28,10 @@ def _(visit_task: Any) -> Any:
     return mutant
 
 
-@mutation("a task of a job is acknowledged before it is done", "flusher.jobs.worker.Runner._done", JOBS)
-def _(done: Any) -> Any:
-    async def mutant(self: Any, lease: Any) -> Any:
-        await self._tasks.ack([lease.token])
-        return await done(self, lease)
-
-    return mutant
+@around("a task of a job is acknowledged before it is done", "flusher.jobs.worker.Runner._done", JOBS)
+async def _(done: Any, self: Any, lease: Any) -> Any:
+    await self._tasks.ack([lease.token])
+    return await done(self, lease)
 
 
 mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit", JOBS)(
@@ -46,58 +43,43 @@ mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.A
 )
 
 
-@mutation("a job visits only what is in the store", "shared.counters.reader.AllNames.page", JOBS)
-def _(_: Any) -> Any:
-    async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **__: Any) -> Any:
-        return await self._store.names(prefix, after, limit, until)
-
-    return mutant
+@replaced("a job visits only what is in the store", "shared.counters.reader.AllNames.page", JOBS)
+async def _(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **__: Any) -> Any:
+    return await self._store.names(prefix, after, limit, until)
 
 
-@mutation("a list asks the store before the overlay", "shared.counters.reader.AllNames.page", ALL_NAMES)
-def _(page: Any) -> Any:
-    async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **more: Any) -> Any:
-        stored = await self._store.names(prefix, after, limit, until)
-        return await page(
-            altered(self, _store=Instead(self._store, names=returning_later(stored)(None))),
-            prefix,
-            after,
-            limit,
-            until,
-            **more,
-        )
-
-    return mutant
+@around("a list asks the store before the overlay", "shared.counters.reader.AllNames.page", ALL_NAMES)
+async def _(page: Any, self: Any, prefix: str, after: str, limit: int, until: str | None = None, **more: Any) -> Any:
+    stored = await self._store.names(prefix, after, limit, until)
+    return await page(
+        altered(self, _store=Instead(self._store, names=returning_later(stored)(None))),
+        prefix,
+        after,
+        limit,
+        until,
+        **more,
+    )
 
 
-@mutation("an add takes a counter that is only pending for none", "flusher.jobs.kinds.existing", JOBS)
-def _(_: Any) -> Any:
-    async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
-        deleted = await store.deleted_among(names)
-        return {name: number for name, number in (await store.shards(names)).items() if name not in deleted}
-
-    return mutant
+@replaced("an add takes a counter that is only pending for none", "flusher.jobs.kinds.existing", JOBS)
+async def _(store: Any, _: Any, names: Any, **__: Any) -> Any:
+    deleted = await store.deleted_among(names)
+    return {name: number for name, number in (await store.shards(names)).items() if name not in deleted}
 
 
-@mutation("a job adds to what is left of deleted counters", "flusher.jobs.kinds.existing", JOBS_OVER_HTTP)
-def _(_: Any) -> Any:
-    async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
-        return await store.shards(names)
-
-    return mutant
+@replaced("a job adds to what is left of deleted counters", "flusher.jobs.kinds.existing", JOBS_OVER_HTTP)
+async def _(store: Any, _: Any, names: Any, **__: Any) -> Any:
+    return await store.shards(names)
 
 
-@mutation(
+@around(
     "a job looks whether counters are deleted after it looked whether they are there",
     "flusher.jobs.kinds.existing",
     JOB_WORKER,
 )
-def _(existing: Any) -> Any:
-    async def mutant(store: Any, reader: Any, names: Any, **options: Any) -> Any:
-        there = await store.shards(names)
-        return await existing(Instead(store, shards=returning_later(there)(None)), reader, names, **options)
-
-    return mutant
+async def _(existing: Any, store: Any, reader: Any, names: Any, **options: Any) -> Any:
+    there = await store.shards(names)
+    return await existing(Instead(store, shards=returning_later(there)(None)), reader, names, **options)
 
 
 mutation(
@@ -113,27 +95,21 @@ mutation("a job compacts under no receipt of its own", "shared.counters.compacti
 )
 
 
-@mutation("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
-def _(start: Any) -> Any:
-    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
-        compactor = Instead(self._compactor, check=lambda: None)
-        return await start(altered(self, _compactor=compactor), *what, **how)
-
-    return mutant
+@around("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
+async def _(start: Any, self: Any, *what: Any, **how: Any) -> Any:
+    compactor = Instead(self._compactor, check=lambda: None)
+    return await start(altered(self, _compactor=compactor), *what, **how)
 
 
-@mutation(
+@replaced(
     "what a file's queue is given back is handed out again at once",
     "shared.sqlite.jobs.SqliteTasks.give_back",
     KEPT_JOBS,
 )
-def _(_: Any) -> Any:
-    async def mutant(self: Any, tokens: Any) -> None:
-        rows = [token.split(".") for token in tokens]
-        free = "UPDATE tasks SET until = 0 WHERE seq = ? AND attempt = ?"
-        await self._database.write(lambda db: db.executemany(free, rows).rowcount)
-
-    return mutant
+async def _(self: Any, tokens: Any) -> None:
+    rows = [token.split(".") for token in tokens]
+    free = "UPDATE tasks SET until = 0 WHERE seq = ? AND attempt = ?"
+    await self._database.write(lambda db: db.executemany(free, rows).rowcount)
 
 
 mutation("a task that can't be done keeps its place", "flusher.jobs.worker.Runner._done", JOB_WORKER, LOOPS)(
@@ -150,24 +126,18 @@ mutation(
 )(lambda left: lambda self, task, done: left(self, task._replace(again=False), done))
 
 
-@mutation("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)
-def _(finish: Any) -> Any:
-    async def mutant(self: Any, job: Any) -> None:
-        async def get(id_: str) -> Any:
-            standing = await self._jobs.get(id_)
-            return None if standing is None else replace(standing, open=0)
+@around("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)
+async def _(finish: Any, self: Any, job: Any) -> None:
+    async def get(id_: str) -> Any:
+        standing = await self._jobs.get(id_)
+        return None if standing is None else replace(standing, open=0)
 
-        await finish(altered(self, _jobs=Instead(self._jobs, get=get)), job)
-
-    return mutant
+    await finish(altered(self, _jobs=Instead(self._jobs, get=get)), job)
 
 
-@mutation("a second split of a task is believed", "shared.sqlite.jobs.SqliteJobs.record", KEPT_JOBS)
-def _(record: Any) -> Any:
-    async def mutant(self: Any, done: Any) -> Any:
-        return None if await record(self, done) is None else done
-
-    return mutant
+@around("a second split of a task is believed", "shared.sqlite.jobs.SqliteJobs.record", KEPT_JOBS)
+async def _(record: Any, self: Any, done: Any) -> Any:
+    return None if await record(self, done) is None else done
 
 
 mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOB_WORKER, JOBS)(

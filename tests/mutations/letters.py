@@ -3,36 +3,27 @@
 from math import inf
 from typing import Any
 
-from tests.mutations.mutation import Instead, instead, mutation, returning, returning_later
+from tests.mutations.mutation import Instead, around, instead, mutation, returning, returning_later
 from tests.mutations.places import DEAD, FLUSH_AND_REPLAY, LETTERS_OVER_HTTP, SEEDS, STORE
 
 
-@mutation("a dead letter is forgotten before the commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY)
-def _(run: Any) -> Any:
-    async def mutant(self: Any, longest: float = inf) -> None:
-        if self._letters is not None:
-            await self._letters.ack([held.delivery.token for held in self.window.held], 0)
-        await run(self, longest)
-
-    return mutant
+@around("a dead letter is forgotten before the commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY)
+async def _(run: Any, self: Any, longest: float = inf) -> None:
+    if self._letters is not None:
+        await self._letters.ack([held.delivery.token for held in self.window.held], 0)
+    await run(self, longest)
 
 
-@mutation("a dead letter's entry goes without a floor", "flusher.flush.commit_loop.Flush._settle_entries", DEAD)
-def _(settle_entries: Any) -> Any:
-    async def mutant(self: Any, keys: Any) -> None:
-        floor, self._floor = self._floor, 0
-        await settle_entries(self, keys)
-        self._floor = floor
-
-    return mutant
+@around("a dead letter's entry goes without a floor", "flusher.flush.commit_loop.Flush._settle_entries", DEAD)
+async def _(settle_entries: Any, self: Any, keys: Any) -> None:
+    floor, self._floor = self._floor, 0
+    await settle_entries(self, keys)
+    self._floor = floor
 
 
-@mutation("what is dropped leaves the floors where they were", "flusher.dead_letters.desk.drop", DEAD)
-def _(drop: Any) -> Any:
-    async def mutant(store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
-        return await drop(store, Instead(overlay, changed=returning_later()(None)), parts, ours)
-
-    return mutant
+@around("what is dropped leaves the floors where they were", "flusher.dead_letters.desk.drop", DEAD)
+async def _(drop: Any, store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
+    return await drop(store, Instead(overlay, changed=returning_later()(None)), parts, ours)
 
 
 mutation(
@@ -45,12 +36,9 @@ mutation(
 )(returning(False))
 
 
-@mutation("a forgotten letter leaves the floor where it was", "shared.sqlite.broker.SqliteDeadLetters.ack", STORE)
-def _(ack: Any) -> Any:
-    async def mutant(self: Any, tokens: Any, _: int) -> None:
-        await ack(self, tokens, 0)
-
-    return mutant
+@around("a forgotten letter leaves the floor where it was", "shared.sqlite.broker.SqliteDeadLetters.ack", STORE)
+async def _(ack: Any, self: Any, tokens: Any, _: int) -> None:
+    await ack(self, tokens, 0)
 
 
 mutation(

@@ -12,6 +12,7 @@ LOOPS: Final = "--timeout=60"
 """For tests that go on for ever under a mutation, and take a second without it: that they hang is how they notice."""
 Make = Callable[[Any], Any]
 """Takes what is there and returns what stands there instead."""
+Mutant = Callable[..., Any]
 
 
 class Mutation(NamedTuple):
@@ -38,6 +39,29 @@ def mutation(name: str, places: str | tuple[str, ...], *caught_by: str) -> Calla
     def enter(make: Make) -> Make:
         MUTATIONS.append(Mutation(name, (places,) if isinstance(places, str) else places, make, caught_by))
         return make
+
+    return enter
+
+
+def replaced(name: str, places: str | tuple[str, ...], *caught_by: str) -> Callable[[Mutant], Mutant]:
+    """Enter a function that stands there instead."""
+
+    def enter(mutant: Mutant) -> Mutant:
+        mutation(name, places, *caught_by)(instead(mutant))
+        return mutant
+
+    return enter
+
+
+def around(name: str, places: str | tuple[str, ...], *caught_by: str) -> Callable[[Mutant], Mutant]:
+    """Enter a function that stands there instead, and gets what was there as its first argument."""
+
+    def enter(mutant: Mutant) -> Mutant:
+        def make(there: Any) -> Any:
+            return lambda *arguments, **named: mutant(there, *arguments, **named)
+
+        mutation(name, places, *caught_by)(make)
+        return mutant
 
     return enter
 

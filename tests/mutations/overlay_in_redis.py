@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.fleet.membership import JOINED, OWES
 from shared.redis.scripts import WITHDRAW
-from tests.mutations.mutation import Instead, calling, mutation, returning, returning_later, text
+from tests.mutations.mutation import Instead, around, calling, mutation, replaced, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET
 
 _OF_ENTRIES = ("WRITE", "WITHDRAW", "SETTLE", "RAISE", "FORGET", "VIEW", "HOLDS", "UNSETTLED", "GONE")
@@ -32,23 +32,20 @@ mutation(
 )(returning(None))
 
 
-@mutation(
+@around(
     "what was published is withdrawn when its request fails",
     "shared.redis.member.Member.confirm",
     FENCES,
     "-k",
     "though_its_request_fails",
 )
-def _(confirm: Any) -> Any:
-    async def mutant(self: Any, tries: Any) -> None:
-        try:
-            await confirm(self, tries)
-        except BaseException:
-            for publish_try in tries:
-                await self._server.ask(WITHDRAW, self.overlay, *publish_try.place())
-            raise
-
-    return mutant
+async def _(confirm: Any, self: Any, tries: Any) -> None:
+    try:
+        await confirm(self, tries)
+    except BaseException:
+        for publish_try in tries:
+            await self._server.ask(WITHDRAW, self.overlay, *publish_try.place())
+        raise
 
 
 mutation(
@@ -72,15 +69,12 @@ mutation(
 )(calling(max=lambda floor, _: floor))
 
 
-@mutation(
+@replaced(
     "a member that was fenced answers under the record that may go", "shared.redis.member.Member._unfence", FENCES
 )
-def _(_: Any) -> Any:
-    async def mutant(self: Any, overlay: Any) -> None:
-        await self._write(overlay, (), confirmed=True, again=True)
-        self._fenced = False
-
-    return mutant
+async def _(self: Any, overlay: Any) -> None:
+    await self._write(overlay, (), confirmed=True, again=True)
+    self._fenced = False
 
 
 mutation(
@@ -92,18 +86,13 @@ mutation(
 )(returning_later(True))
 
 
-@mutation(
-    "a row of a spool is as young as the process that enters it", "shared.redis.member.Member._entered_rows", AGES
-)
-def _(entered_rows: Any) -> Any:
-    async def mutant(self: Any, rows: Any) -> Any:
-        async def read() -> Any:
-            async for envelope, _ in rows.read():
-                yield envelope, self._looks.now()
+@around("a row of a spool is as young as the process that enters it", "shared.redis.member.Member._entered_rows", AGES)
+async def _(entered_rows: Any, self: Any, rows: Any) -> Any:
+    async def read() -> Any:
+        async for envelope, _ in rows.read():
+            yield envelope, self._looks.now()
 
-        return await entered_rows(self, Instead(rows, read=read))
-
-    return mutant
+    return await entered_rows(self, Instead(rows, read=read))
 
 
 mutation("an entry whose receipt may be gone is as good as any", "shared.redis.overlay.Views.answer", AGES)(

@@ -4,32 +4,26 @@ import contextlib
 from typing import Any
 
 from shared.model.errors import TooLargeError, UnkeptError
-from tests.mutations.mutation import instead, mutation, returning
+from tests.mutations.mutation import around, instead, mutation, replaced, returning
 from tests.mutations.places import NEW_NAMES, PUBLISHING, SEEDS, SPOOL
 
 
-@mutation("a 202 before the publish is durable", "ingest.accept.publishing.Publishing.durable", SEEDS)
-def _(durable: Any) -> Any:
-    def mutant(self: Any, draft: Any) -> Any:
-        future = durable(self, draft)
-        future.set_result(None)
-        return future
-
-    return mutant
+@around("a 202 before the publish is durable", "ingest.accept.publishing.Publishing.durable", SEEDS)
+def _(durable: Any, self: Any, draft: Any) -> Any:
+    future = durable(self, draft)
+    future.set_result(None)
+    return future
 
 
-@mutation(
+@replaced(
     "what failed to be published is forgotten by the spool",
     "ingest.accept.spool.Forwarding.give_back",
     SPOOL,
     SEEDS,
 )
-def _(_: Any) -> Any:
-    async def mutant(self: Any) -> None:
-        if self._left:
-            await self._waiting.ack([*self._left], 0)
-
-    return mutant
+async def _(self: Any) -> None:
+    if self._left:
+        await self._waiting.ack([*self._left], 0)
 
 
 mutation("a refusal of the broker that passes taken as final", "ingest.accept.spool.Forwarding._set_aside", SPOOL)(
@@ -41,17 +35,14 @@ mutation("a refusal taken as proof that nothing was published", "ingest.accept.p
 )
 
 
-@mutation(
+@around(
     "published where no subscription would keep it",
     "shared.pubsub.setup.KeptPublisher._look",
     "tests/emulators/test_pubsub_kept.py",
 )
-def _(look: Any) -> Any:
-    async def mutant(self: Any) -> None:
-        with contextlib.suppress(UnkeptError):
-            await look(self)
-
-    return mutant
+async def _(look: Any, self: Any) -> None:
+    with contextlib.suppress(UnkeptError):
+        await look(self)
 
 
 mutation("who stood still for weeks publishes what it holds", "shared.runtime.clock.StandstillWatch.check", PUBLISHING)(

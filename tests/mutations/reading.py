@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.mutations.mutation import mutation, returning
+from tests.mutations.mutation import around, mutation, replaced, returning
 from tests.mutations.places import DEAD, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS
 
 
@@ -20,28 +20,22 @@ mutation("what came since may be pending twice", "shared.counters.pending.pendin
 )
 
 
-@mutation("an entry that is confirmed twice counts twice", "shared.counters.pending.Pending.confirm", PENDING_SINCE)
-def _(_: Any) -> Any:
-    def mutant(self: Any, number: int) -> None:
-        self._unconfirmed.discard(number)
-        for counter in self._counters(number):
-            self._grow(counter, number)
-
-    return mutant
+@replaced("an entry that is confirmed twice counts twice", "shared.counters.pending.Pending.confirm", PENDING_SINCE)
+def _(self: Any, number: int) -> None:
+    self._unconfirmed.discard(number)
+    for counter in self._counters(number):
+        self._grow(counter, number)
 
 
-@mutation(
+@around(
     "overlay dropped too early: when a message is pulled", "tests.world.memory.broker.MemoryBroker.pull", MEMORY, SEEDS
 )
-def _(pull: Any) -> Any:
-    async def mutant(self: Any, *limits: Any, **more: Any) -> Any:
-        deliveries = await pull(self, *limits, **more)
-        for number in [int(one.message_id) for one in deliveries]:
-            if number in self.pending:
-                self.pending.settle([number], 0)
-        return deliveries
-
-    return mutant
+async def _(pull: Any, self: Any, *limits: Any, **more: Any) -> Any:
+    deliveries = await pull(self, *limits, **more)
+    for number in [int(one.message_id) for one in deliveries]:
+        if number in self.pending:
+            self.pending.settle([number], 0)
+    return deliveries
 
 
 mutation(

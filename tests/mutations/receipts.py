@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.model.receipts import FORCE, HOUR
-from tests.mutations.mutation import calling, mutation
+from tests.mutations.mutation import around, calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 
 _PARTS = "tests/unit/model/test_envelope.py"
@@ -30,17 +30,14 @@ mutation("an entry is forgotten by what flushers of long ago promised", "shared.
 )
 
 
-@mutation("an entry lives no longer than the greatest promise", "shared.model.receipts.ages", _PROMISES)
-def _(ages: Any) -> Any:
-    def mutant(promises: Any, now: int) -> Any:
-        found = ages(promises, now)
-        if not promises:
-            return found
-        longest = max(one.life for one in promises) - HOUR - HOUR // 2
-        bound = max(one.seen for one in promises) + FORCE
-        return found._replace(over=max(0, min(now - longest - HOUR, bound)))
-
-    return mutant
+@around("an entry lives no longer than the greatest promise", "shared.model.receipts.ages", _PROMISES)
+def _(ages: Any, promises: Any, now: int) -> Any:
+    found = ages(promises, now)
+    if not promises:
+        return found
+    longest = max(one.life for one in promises) - HOUR - HOUR // 2
+    bound = max(one.seen for one in promises) + FORCE
+    return found._replace(over=max(0, min(now - longest - HOUR, bound)))
 
 
 mutation("receipts say of a commit what was planned for another", "shared.model.receipts.notes_of_commit", SEEDS)(
@@ -58,14 +55,11 @@ mutation(
 )(lambda written: lambda attempts, commit, tally, sums, _=None: written(attempts, commit, tally, sums))
 
 
-@mutation(
+@around(
     "receipts say of the next envelope which ids were used before", "shared.model.receipts.notes_of_commit", _DUPLICATES
 )
-def _(written: Any) -> Any:
-    def mutant(attempts: Any, commit: str, tally: Any, sums: Any, seconds: Any = None) -> Any:
-        return written(attempts, commit, tally, sums, {place + 1: its for place, its in (seconds or {}).items()})
-
-    return mutant
+def _(written: Any, attempts: Any, commit: str, tally: Any, sums: Any, seconds: Any = None) -> Any:
+    return written(attempts, commit, tally, sums, {place + 1: its for place, its in (seconds or {}).items()})
 
 
 mutation(

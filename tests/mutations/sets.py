@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.model.errors import ChangedError, DoubtfulError
 from shared.model.words import Commit
-from tests.mutations.mutation import Instead, altered, calling, mutation, returning, returning_later
+from tests.mutations.mutation import Instead, altered, around, calling, mutation, replaced, returning, returning_later
 from tests.mutations.places import (
     CHANGES_IN_FLEET,
     COMPACTIONS,
@@ -38,35 +38,26 @@ def _(commit: Any) -> Any:
     return _with_look(commit, of_now)
 
 
-@mutation("a set does not raise the floor", "shared.counters.setter.Setter._set", SETS, SEEDS)
-def _(set_: Any) -> Any:
-    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
-        overlay = Instead(self._overlay, changed=returning_later()(None))
-        return await set_(altered(self, _overlay=overlay), *what, **how)
-
-    return mutant
+@around("a set does not raise the floor", "shared.counters.setter.Setter._set", SETS, SEEDS)
+async def _(set_: Any, self: Any, *what: Any, **how: Any) -> Any:
+    overlay = Instead(self._overlay, changed=returning_later()(None))
+    return await set_(altered(self, _overlay=overlay), *what, **how)
 
 
-@mutation("a retry of a set does not raise the floor", "shared.counters.setter.Setter._earlier", SETS)
-def _(earlier: Any) -> Any:
-    async def mutant(self: Any, receipt: str) -> Any:
-        return (await earlier(self, receipt))[0], 0
-
-    return mutant
+@around("a retry of a set does not raise the floor", "shared.counters.setter.Setter._earlier", SETS)
+async def _(earlier: Any, self: Any, receipt: str) -> Any:
+    return (await earlier(self, receipt))[0], 0
 
 
-@mutation("the receipt of a set outside of its commit", "shared.counters.setter.Setter._commit", SETS, SEEDS)
-def _(commit: Any) -> Any:
-    async def mutant(self: Any, *what: Any) -> Any:
-        store = self._store
+@around("the receipt of a set outside of its commit", "shared.counters.setter.Setter._commit", SETS, SEEDS)
+async def _(commit: Any, self: Any, *what: Any) -> Any:
+    store = self._store
 
-        async def in_two(whole: Commit) -> Any:
-            await store.apply(Commit((), whole.adds))
-            return await store.apply(replace(whole, adds=()))
+    async def in_two(whole: Commit) -> Any:
+        await store.apply(Commit((), whole.adds))
+        return await store.apply(replace(whole, adds=()))
 
-        return await commit(altered(self, _store=Instead(store, apply=in_two)), *what)
-
-    return mutant
+    return await commit(altered(self, _store=Instead(store, apply=in_two)), *what)
 
 
 mutation("each try of a set has a receipt of its own", "shared.counters.setter.Setter.set", SET_OVER_HTTP)(
@@ -74,12 +65,9 @@ mutation("each try of a set has a receipt of its own", "shared.counters.setter.S
 )
 
 
-@mutation("a set forgets what is pending", "shared.counters.setter.Setter._adds", SETS, SEEDS)
-def _(adds: Any) -> Any:
-    def mutant(self: Any, counter: str, wish: Any, look: Any, full: Any) -> Any:
-        return adds(self, counter, wish, look._replace(reading=look.reading._replace(pending=0)), full)
-
-    return mutant
+@around("a set forgets what is pending", "shared.counters.setter.Setter._adds", SETS, SEEDS)
+def _(adds: Any, self: Any, counter: str, wish: Any, look: Any, full: Any) -> Any:
+    return adds(self, counter, wish, look._replace(reading=look.reading._replace(pending=0)), full)
 
 
 @mutation("a set of what can't be read exactly", "shared.counters.setter.Setter._commit", SETTER)
@@ -90,19 +78,16 @@ def _(commit: Any) -> Any:
     return _with_look(commit, exact)
 
 
-@mutation(
+@around(
     "a limit after a commit that may come late is taken for the end of a set",
     "shared.counters.setter.Setter._insist",
     SETTER,
 )
-def _(insist: Any) -> Any:
-    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
-        try:
-            return await insist(self, *what, **how)
-        except DoubtfulError as error:
-            raise error.__cause__ or error from None
-
-    return mutant
+async def _(insist: Any, self: Any, *what: Any, **how: Any) -> Any:
+    try:
+        return await insist(self, *what, **how)
+    except DoubtfulError as error:
+        raise error.__cause__ or error from None
 
 
 mutation("a set gives up when its shard was compacted", "shared.counters.setter.Setter._insist", COMPACTIONS)(
@@ -110,12 +95,9 @@ mutation("a set gives up when its shard was compacted", "shared.counters.setter.
 )
 
 
-@mutation("a change in a fleet enters no mark", "shared.redis.overlay.RedisOverlay.mark", CHANGES_IN_FLEET)
-def _(_: Any) -> Any:
-    async def mutant(self: Any, *_: Any) -> Any:
-        return self._named().nonce
-
-    return mutant
+@replaced("a change in a fleet enters no mark", "shared.redis.overlay.RedisOverlay.mark", CHANGES_IN_FLEET)
+async def _(self: Any, *_: Any) -> Any:
+    return self._named().nonce
 
 
 mutation("a change raises no floor in a fleet", "shared.redis.overlay.RedisOverlay.changed", CHANGES_IN_FLEET)(

@@ -4,7 +4,7 @@ from math import inf
 from typing import Any
 
 from flusher.shards import PERIOD
-from tests.mutations.mutation import LOOPS, calling, mutation, returning
+from tests.mutations.mutation import LOOPS, around, calling, mutation, replaced, returning
 from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
 
 mutation(
@@ -24,13 +24,10 @@ mutation("what is added to a shard that is made is not looked for", "shared.mode
 )
 
 
-@mutation("a compaction drops what the highest shards hold", "shared.model.words.moved", STORE, COMPACTIONS, SEEDS)
-def _(moved: Any) -> Any:
-    def mutant(staying: Any, leaving: int) -> Any:
-        given = moved(staying, leaving)
-        return None if given is None else [0] * len(given)
-
-    return mutant
+@around("a compaction drops what the highest shards hold", "shared.model.words.moved", STORE, COMPACTIONS, SEEDS)
+def _(moved: Any, staying: Any, leaving: int) -> Any:
+    given = moved(staying, leaving)
+    return None if given is None else [0] * len(given)
 
 
 mutation("what a flusher wrote itself is taken for others'", "flusher.shards.CounterWrites.saw", GROWTH)(
@@ -38,10 +35,7 @@ mutation("what a flusher wrote itself is taken for others'", "flusher.shards.Cou
 )
 
 
-@mutation("a burst is taken for a rate", "flusher.shards.CounterWrites.own", GROWTH)
-def _(_: Any) -> Any:
-    def mutant(self: Any, now: float) -> float:
-        counts = self.writes.whole(now)
-        return float(sum(counts) / len(counts) / PERIOD)
-
-    return mutant
+@replaced("a burst is taken for a rate", "flusher.shards.CounterWrites.own", GROWTH)
+def _(self: Any, now: float) -> float:
+    counts = self.writes.whole(now)
+    return float(sum(counts) / len(counts) / PERIOD)
