@@ -98,7 +98,7 @@ def _(find: Any, self: Any, fleet: Any) -> None:
 mutation(
     "a process that stands still loses its spool file",
     "shared.fleet.membership._removed",
-    "tests/unit/fleet/test_spool_holders.py",
+    "tests/unit/fleet/test_membership.py",
 )(lambda removed: lambda path: removed(path) or True)
 
 
