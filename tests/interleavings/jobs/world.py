@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 import orjson
 
@@ -15,7 +16,7 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.model.buckets import Millis, StoreMillis, WallMillis
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.jobs import (
     ADD,
     ALL,
@@ -24,7 +25,6 @@ from shared.model.jobs import (
     DONE,
     EXPORT,
     RESET,
-    Done,
     Job,
     JobState,
     Lease,
@@ -39,7 +39,7 @@ from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.changes import ChangedStore
-from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
+from tests.interleavings.steps.network import Remote, RemoteOverlay, remote_store
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.jobs import MemoryJobs
@@ -52,69 +52,18 @@ LONGEST = 600.0
 PREFIX = "p:"
 
 
-class RemoteJobs:
-    """Jobs as one process sees them."""
-
-    def __init__(self, network: Network, owner: str, jobs: MemoryJobs) -> None:
-        self._network, self._owner, self._jobs = network, owner, jobs
-
-    async def create(self, job: Job) -> tuple[JobState, bool]:
-        made: tuple[JobState, bool] = await self._network.call(self._owner, "create", lambda: self._jobs.create(job))
-        return made
-
-    async def get(self, job: str) -> JobState | None:
-        found: JobState | None = await self._network.call(self._owner, "get", lambda: self._jobs.get(job))
-        return found
-
-    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        return await self._jobs.latest(owner, limit)
-
-    async def record(self, done: Done) -> Done | None:
-        kept: Done | None = await self._network.call(self._owner, "record", lambda: self._jobs.record(done))
-        return kept
-
-    async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
-        found: Mapping[str, Done] = await self._network.call(
-            self._owner, "recorded", lambda: self._jobs.recorded(job, begins)
-        )
-        return found
-
-    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
-        await self._network.call(self._owner, "end", lambda: self._jobs.end(job, state, when, why))
-
-    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        return await self._jobs.chunks(job, after, limit)
-
-    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
-        return await self._jobs.discard(job, when, why, limit)
-
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        return await self._jobs.sweep(now, limit)
-
-
-class RemoteTasks:
+class RemoteTasks(Remote):
     """The queue as one process sees it."""
 
-    def __init__(self, network: Network, owner: str, tasks: LeasedTasks) -> None:
-        self._network, self._owner, self._tasks = network, owner, tasks
-
-    async def publish(self, tasks: Sequence[Task]) -> None:
-        await self._network.call(self._owner, "publish", lambda: self._tasks.publish(tasks))
-
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        leases: Sequence[Lease] = await self._network.call(self._owner, "pull", lambda: self._tasks.pull(limit, 0))
+        leases: Sequence[Lease] = await self._network.call(self._owner, "pull", lambda: self._server.pull(limit, 0))
         if not leases:
             await asyncio.sleep(wait)
         return leases
 
-    async def extend(self, tokens: Sequence[str]) -> None:
-        await self._network.call(self._owner, "extend", lambda: self._tasks.extend(tokens))
 
-    async def ack(self, tokens: Sequence[str]) -> None:
-        await self._network.call(self._owner, "ack", lambda: self._tasks.ack(tokens))
-
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        await self._network.call(self._owner, "give back", lambda: self._tasks.give_back(tokens))
+OF_JOBS = {name: name for name in ("create", "get", "record", "recorded", "end")}
+OF_TASKS = {name: name for name in ("publish", "extend", "ack")} | {"give_back": "give back"}
 
 
 class World:
@@ -302,10 +251,10 @@ class World:
 
     def _start(self) -> None:
         owner = next(self.names)
-        tasks = RemoteTasks(self.network, owner, self.tasks)
-        jobs = RemoteJobs(self.network, owner, self.jobs)
-        store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
-        overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # as above
+        tasks: Any = RemoteTasks(self.network, owner, self.tasks, OF_TASKS)
+        jobs: Any = Remote(self.network, owner, self.jobs, OF_JOBS)
+        store = remote_store(self.network, owner, self.store)
+        overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # it calls no more than `call`
         reader = Reader(store, overlay, self.clock, 1.0)
         resetting = Resetting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
         visits: dict[str, Visit] = {

@@ -31,7 +31,7 @@ from tests.interleavings.simulation.poison import PickyStore
 from tests.interleavings.simulation.servers import Site
 from tests.interleavings.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.interleavings.simulation.users import COUNTERS, Users
-from tests.interleavings.steps.network import RemoteBroker, RemoteStore
+from tests.interleavings.steps.network import RemoteBroker, remote_store
 from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.fleet import MemoryFleetBook
 
@@ -300,7 +300,7 @@ class FleetSystem(System):
         if publishes:
             disk = Disk(self, self._disk) if self._disk is not None else None
             membership = Membership(looks, clock, member=owner, topic="memory", spool=disk, silence=SILENCE)
-        store: Any = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
+        store = remote_store(self.network, owner, self.store)
         overlay = RedisOverlay(self.url, looks, clock, membership=membership, store=store, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
         self._go(overlay.open())

@@ -35,8 +35,8 @@ from tests.interleavings.steps.network import (
     RemoteBroker,
     RemoteDeadLetters,
     RemoteOverlay,
-    RemoteStore,
     RemoteWrittenOverlay,
+    remote_store,
 )
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -183,7 +183,7 @@ class System:
 
     def start_ingest(self, disk: MemoryBroker | None) -> None:
         owner, clock = next(self.names), self.new_clock()
-        store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
+        store = remote_store(self.network, owner, self.store)
         publisher: Publisher = self._broker_of(owner)
         with self.acting(owner):
             overlay = self._overlay_of(owner, clock, publishes=True)
@@ -228,7 +228,7 @@ class System:
 
     def _tools(self, owner: str, clock: LoopClock) -> FlushTools:
         return tools_of(
-            RemoteStore(self.network, owner, self.store),  # type: ignore[arg-type] # it calls no more than `call`
+            remote_store(self.network, owner, self.store),
             self._broker_of(owner),
             self._overlay_of(owner, clock),
             clock,

@@ -22,7 +22,7 @@ from tests.contracts.audit_data import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
-from tests.interleavings.steps.network import RemoteStore
+from tests.interleavings.steps.network import remote_store
 from tests.world.memory.store import MemoryStore
 from tests.world.sources import FakeSource
 
@@ -89,7 +89,7 @@ class Migration:
         ledger.close()
 
     def _importer(self, owner: str) -> Importer:
-        store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
+        store = remote_store(self.network, owner, self.store)
         overlay = ProcessOverlay(self.clock)
         return Importer(
             self.source, store, overlay, self.clock, ImportOptions(DAY, shrink=self.shrinks), pick=self.random.randrange

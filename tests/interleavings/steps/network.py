@@ -3,17 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final, cast
 
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Counts, Instant, StoreMillis, WallMillis
+from shared.model.buckets import Instant
 from shared.model.errors import InexactError, TransientError
-from shared.model.receipts import Promise
-from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
+from shared.model.words import Delivery, Envelope, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
-from shared.ports.store import AuditData, Snapshot
+from shared.ports.store import Snapshot
 from tests.world.memory.broker import KeptByBroker, MemoryBroker, MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore
@@ -205,125 +205,39 @@ class RemoteWrittenOverlay(RemoteOverlay):
         return await self._network.call(self._owner, name, arrived)
 
 
-class RemoteSnapshot:
-    """Its instant is chosen; what is read of it arrives when the network lets it."""
+class Remote:
+    """A server as one process sees it: methods in `names` are called over the network, by the names given there."""
 
-    def __init__(self, network: Network, owner: str, snapshot: Snapshot) -> None:
-        self._network, self._owner, self._snapshot = network, owner, snapshot
-        self.time = snapshot.time
-        self.as_of = snapshot.as_of
-        self.now = snapshot.now
+    def __init__(self, network: Any, owner: str, server: Any, names: Mapping[str, str]) -> None:
+        self._network, self._owner, self._server, self._names = network, owner, server, names
 
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        read: tuple[Mapping[str, Total], Collection[str]] = await self._network.call(
-            self._owner, "read", lambda: self._snapshot.read(counters, receipts)
-        )
-        return read
+    def __getattr__(self, name: str) -> Any:
+        its = getattr(self._server, name)
+        if name not in self._names:
+            return its
 
-    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        counts: Counts = await self._network.call(
-            self._owner, "read", lambda: self._snapshot.counts(counter, by, begin, end)
-        )
-        return counts
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return await self._network.call(self._owner, self._names[name], partial(its, *arguments, **options))
+
+        return call
 
 
-class RemoteStore:
-    """The store as one process sees it."""
-
-    def __init__(self, network: Network, owner: str, store: MemoryStore) -> None:
-        self._network, self._owner, self._store = network, owner, store
-
-    async def apply(self, commit: Commit) -> Instant:
-        time: Instant = await self._network.call(self._owner, "apply", lambda: self._store.apply(commit))
-        return time
-
-    async def close_periods(self, until: WallMillis) -> None:
-        await self._network.call(self._owner, "close", lambda: self._store.close_periods(until))
-
+class _RemoteStore(Remote):
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Snapshot]:
+    async def snapshot(self) -> AsyncIterator[Remote]:
+        """Its instant is chosen; what is read of it arrives when the network lets it."""
+
         async def choose() -> Snapshot:
-            async with self._store.snapshot() as snapshot:
-                return snapshot
+            async with self._server.snapshot() as snapshot:
+                return cast(Snapshot, snapshot)
 
         chosen = await self._network.call(self._owner, "snapshot", choose)
-        yield RemoteSnapshot(self._network, self._owner, chosen)
+        yield Remote(self._network, self._owner, chosen, {"read": "read", "counts": "read"})
 
-    def audit_data(self) -> AbstractAsyncContextManager[AuditData]:
-        return self._store.audit_data()
 
-    async def receipts(self, keys: Collection[str]) -> Receipts:
-        found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
-        return found
+_OF_STORES: Final = ("apply", "receipts", "applied", "dead", "marks", "shards", "compact")
 
-    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
-        found: tuple[Instant, Collection[str]] = await self._network.call(
-            self._owner, "applied", lambda: self._store.applied(first, last, limit)
-        )
-        return found
 
-    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
-        found: Sequence[Receipt] = await self._network.call(self._owner, "dead", lambda: self._store.dead(after, limit))
-        return found
-
-    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        marks: Mapping[str, int] = await self._network.call(
-            self._owner, "marks", lambda: self._store.marks(source, counters)
-        )
-        return marks
-
-    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
-        numbers: Mapping[str, int] = await self._network.call(
-            self._owner, "shards", lambda: self._store.shards(counters)
-        )
-        return numbers
-
-    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        return await self._store.raise_shards(counter, num_shards, make=make)
-
-    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
-        number: int = await self._network.call(
-            self._owner, "compact", lambda: self._store.compact(counter, num_shards, receipt)
-        )
-        return number
-
-    def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
-        return self._store.grown(shards)
-
-    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        return await self._store.ages(shards)
-
-    async def deleted(self, after: str, limit: int) -> Sequence[str]:
-        return await self._store.deleted(after, limit)
-
-    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
-        deleted: Collection[str] = await self._network.call(
-            self._owner, "deleted among", lambda: self._store.deleted_among(counters)
-        )
-        return deleted
-
-    async def remove(self, counter: str) -> bool:
-        return await self._store.remove(counter)
-
-    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        return await self._store.names(prefix, after, limit, until)
-
-    async def count(self, prefix: str, most: int) -> int:
-        return await self._store.count(prefix, most)
-
-    async def now(self) -> StoreMillis:
-        return await self._store.now()
-
-    async def promises(self) -> Sequence[Promise]:
-        return await self._store.promises()
-
-    async def promise(self, one: Promise) -> None:
-        await self._store.promise(one)
-
-    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return await self._store.dead_names(prefix, after, limit)
-
-    async def sweep(self, now: StoreMillis, limit: int) -> int:
-        return await self._store.sweep(now, limit)
+def remote_store(network: Any, owner: str, store: MemoryStore) -> Any:
+    names = {name: name for name in _OF_STORES} | {"close_periods": "close", "deleted_among": "deleted among"}
+    return _RemoteStore(network, owner, store, names)

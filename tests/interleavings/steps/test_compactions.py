@@ -1,5 +1,7 @@
 """Interleavings of compactions with flushes, sets and reads, step by step."""
 
+from typing import Any
+
 import pytest
 
 from tests.interleavings.steps.test_races import apply_all, count, through
@@ -26,9 +28,8 @@ def in_flight(world: World, shard: int) -> None:
         world.flush(0)
         world.arrives_of(owner, but="apply")
         (call,) = [call for call in world.network.calls if call.owner == owner]
-        (add,) = next(
-            cell.cell_contents for cell in call.effect.__closure__ or () if hasattr(cell.cell_contents, "adds")
-        ).adds
+        effect: Any = call.effect  # the store's `apply`, with its commit
+        (add,) = effect.args[0].adds
         if add.shard == shard:
             return
         world.arrives_of(owner)

@@ -39,8 +39,8 @@ from tests.interleavings.steps.network import (
     RemoteBroker,
     RemoteDeadLetters,
     RemoteOverlay,
-    RemoteStore,
     RemoteWrittenOverlay,
+    remote_store,
 )
 from tests.world.flushing import tools_of
 from tests.world.manual_clock import ManualClock
@@ -182,7 +182,7 @@ class World:
     def _ingest(self) -> IngestProcess:
         owner = self._name("ingest")
         broker = RemoteBroker(self.network, owner, self.broker)
-        store = RemoteStore(self.network, owner, self.store)
+        store = remote_store(self.network, owner, self.store)
         overlay = self._overlay_of(owner)
         reader = Reader(store, overlay, self.clock, cache_ttl=1.0)
         return IngestProcess(
@@ -223,7 +223,7 @@ class World:
 
     def _tools(self, owner: str) -> FlushTools:
         return tools_of(
-            RemoteStore(self.network, owner, self.store),
+            remote_store(self.network, owner, self.store),
             RemoteBroker(self.network, owner, self.broker),
             self._overlay_of(owner),
             self.clock,
