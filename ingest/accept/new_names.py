@@ -82,6 +82,8 @@ class Trial:
 
     quota: Quota | None = None
     names: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Those for which there is no room."""
 
 
 class NewNames:
@@ -129,7 +131,7 @@ class NewNames:
     async def check(self, name: str, trial: Trial | None = None) -> None:
         """Admit the name, or raise `ShareError`. Raises what `admit` raises, too."""
         if refused := await self.admit((name,), trial):
-            raise refusal(refused[name])
+            raise refusal(refused[name], refused)
 
     async def admit(self, names: Iterable[str], trial: Trial | None = None) -> dict[str, str]:
         """Returns the names that are refused, each with the reason. All others may be counted now. Names that take room
@@ -175,6 +177,7 @@ class NewNames:
                 self._take(name, quota)
                 taken.append(name)
             self._remember(name)
+        trial.refused += refused
         if refused and (together or found is None):
             self._give_back(taken, quota)
         else:
@@ -288,6 +291,8 @@ def _is_pending(view: View) -> bool:
     return any(entry.changes() for entry in view.entries)
 
 
-def refusal(why: str) -> ShareError:
-    """The error of a request whose increments were all rejected."""
-    return ShareError(why, COUNT_AGAIN)
+def refusal(why: str, counters: Iterable[str]) -> ShareError:
+    """The error of a request whose increments were all rejected, and the counters for which there is no room."""
+    error = ShareError(why, COUNT_AGAIN)
+    error.counters = [*dict.fromkeys(counters)]
+    return error

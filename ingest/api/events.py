@@ -170,7 +170,7 @@ class EventRoutes:
         if reasons:
             found.refuse(reasons)
             if not found.events:
-                raise refusal(next(iter(reasons.values())))
+                raise refusal(next(iter(reasons.values())), trial.refused)
 
 
 def _checked(caller: Caller, asks: Answering, found: Events) -> Events:

@@ -343,7 +343,7 @@ class IncrementRoutes:
         dropped = batch.drop(plain=plain, keyed=keyed)
         reasons = keyed | plain
         if not batch.increments:
-            raise refusal(next(iter(reasons.values())))
+            raise refusal(next(iter(reasons.values())), trial.refused)
         for name, number in dropped.items():
             for _ in range(number):
                 parsed.reject(counter=name, reason=reasons[name])

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 class Problem(Exception):  # noqa: N818 (the RFC's word)
     """Ends a request with this status. `detail` says what is wrong and what to do; `field` names the field, parameter
-    or header. `close` ends the connection after the answer.
+    or header; `counters` those that are new and have no room. `close` ends the connection after the answer.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         detail: str,
         *,
         field: str | None = None,
+        counters: Sequence[str] = (),
         headers: dict[str, str] | None = None,
         close: bool = False,
     ) -> None:
@@ -38,6 +40,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         self.status = status
         self.detail = detail
         self.field = field
+        self.counters = counters
         self.headers = headers or {}
         self.close = close
 
@@ -52,7 +55,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         return response
 
     def document(self) -> bytes:
-        return answers.document(self.status, self.detail, self.field)
+        return answers.document(self.status, self.detail, self.field, self.counters)
 
     async def answer(self, _: web.BaseRequest) -> web.Response:
         """A handler that answers with the problem."""
@@ -90,5 +93,6 @@ def _of_error(error: CountersinkError) -> Problem:
         return Problem(507, str(error), headers={"Retry-After": "10"})
     detail = said_of(error)
     retry_after = limit.retry_after if isinstance(limit, OverloadedError) else 1.0
+    counters = limit.counters if isinstance(limit, ShareError) else ()
     status = 429 if isinstance(limit, ShareError) else 503
-    return Problem(status, detail, headers={"Retry-After": str(math.ceil(retry_after))})
+    return Problem(status, detail, counters=counters, headers={"Retry-After": str(math.ceil(retry_after))})

@@ -3,7 +3,7 @@ documents.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
@@ -29,6 +29,8 @@ HEADS: Final = {code: f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{_JSON}".en
 PROBLEM: Final = {"Content-Type": "application/problem+json", **SECURE}
 LONGEST_FIELD: Final = 8_192
 """Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
+MOST_COUNTERS: Final = 1_000
+"""How many counters are named, at most. It is as many as the Python client sends at once."""
 
 
 def line(body: bytes) -> bytes:
@@ -41,12 +43,14 @@ def written(status: int, body: bytes) -> bytes:
     return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (HEADS[status], len(body) + 1, date.now(), body)
 
 
-def document(status: int, detail: str, field: str | None = None) -> bytes:
+def document(status: int, detail: str, field: str | None = None, counters: Sequence[str] = ()) -> bytes:
     """The JSON of a problem document."""
     content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     content["detail"] = detail
     if field is not None:
         content["field"] = field[:LONGEST_FIELD].encode(errors="replace").decode()
+    if counters:
+        content["counters"] = counters[:MOST_COUNTERS]
     return orjson.dumps(content)
 
 

@@ -1,6 +1,6 @@
 """All errors of Countersink. The docstring says what an error means; adapters translate vendors' errors into these."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from shared.model.buckets import StoreMillis
@@ -42,6 +42,9 @@ class OverloadedError(TransientError):
 
 class ShareError(OverloadedError):
     """One tenant or counter would use more than its share. Nothing was accepted; others are still served."""
+
+    counters: Sequence[str] = ()
+    """The new counters for which there is no room, if that is why."""
 
 
 class StorageFullError(TransientError):

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from countersink.calls import MOST_ITEMS
 from shared.config.settings import Settings
 from tests.http.answer import Answer
 from tests.http.keys import bearer, keys_file
@@ -137,6 +138,32 @@ async def test_a_batch_of_new_names_alone_is_429_and_nothing_counts(limited: Ser
     assert (await limited.incr("page:1", Idempotency_Key="x")).status == 202
     await limited.apply()
     assert await limited.totals() == {"page:1": 2, "page:2": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        ("/v1/counters/page:3", b"", {}),
+        ("/v1/increments", b'{"counters":{"page:3":1,"page:4":1}}', {}),
+        ("/v1/increments", b'{"counters":{"page:3":1,"b":1,"page:4":1,"page:1":1}}', {"Idempotency_Key": "key"}),
+        ("/v1/increments", b'[{"counter":"page:4","id":"x"},{"counter":"page:3"},{"counter":"page:3","id":"y"}]', {}),
+    ],
+)
+async def test_a_refusal_names_the_counters_without_room(
+    limited: Service, path: str, body: bytes, headers: dict[str, Any]
+) -> None:
+    """So a client can send the others again, without a search for them. Here all without an id count or none."""
+    await limited.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
+    answer = await limited.post(path, body, **headers)
+    assert is_refused(answer, "page:")
+    assert sorted(answer.json["counters"]) == sorted({"page:3", "page:4"} if body else {"page:3"})
+
+
+async def test_a_refusal_names_as_many_counters_as_the_python_client_sends_at_once(limited: Service) -> None:
+    await limited.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
+    names = [f"page:new{number}" for number in range(2 * MOST_ITEMS)]
+    answer = await limited.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))
+    assert answer.json["counters"] == names[:MOST_ITEMS]
 
 
 async def test_many_rejections_are_counted_and_some_are_listed(limited: Service) -> None:
