@@ -14,7 +14,6 @@ from shared.runtime import metrics
 from tests.http import answer, contract
 from tests.http.both_ways import END, by_aiohttp, check, connected, pair, post, server_of
 from tests.http.service import Service, running
-from tests.meta.checkout import ROOT
 
 Entered = list[tuple[str, str, str]]
 
@@ -243,12 +242,3 @@ async def test_what_it_found_goes_with_the_request(service: Service, monkeypatch
     ):
         assert (await ask(service, data)).status == 202
     assert senders == ["a", "b", "c"]
-
-
-def test_nobody_behind_it_asks_again_who_it_is() -> None:
-    asking = [
-        str(file.relative_to(ROOT))
-        for file in sorted((ROOT / "ingest").rglob("*.py"))
-        if any(word in file.read_text() for word in ("tenant_of", "peername", ".remote"))
-    ]
-    assert asking == ["ingest/access/door.py"]

@@ -9,7 +9,6 @@ import pytest
 from ingest.accept.admission import KnownIds
 from shared.model.errors import TransientError
 from shared.model.receipts import read_note
-from tests.http.both_ways import END, check, check_totals, pair, post
 from tests.http.service import Service, running
 
 WAIT = "?wait=applied&timeout=60"
@@ -174,13 +173,3 @@ async def test_receipts_of_older_versions_are_no_duplicates(service: Service, mo
             assert said(answer) == (False, 0)
             forget(service)
     assert await service.totals() == {"a": 1, "c": 1}
-
-
-async def test_both_ways_through_the_server_tell_the_same(tmp_path: Path) -> None:
-    async with pair(tmp_path) as services:
-        for _ in range(2):
-            seen = await check(services, [post(b'{"id": "x"}'), END], patient=True)
-        assert seen.count(b'"duplicate":true') == 1
-        seen = await check(services, [post(b'{"id": "x"}'), post(b'{"id": "y"}'), post(), END], patient=True)
-        assert seen.count(b'"duplicate":true') == 1
-        await check_totals(services)

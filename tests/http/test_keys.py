@@ -96,16 +96,6 @@ def test_a_file_without_a_secret_gets_one_from_its_keys(tmp_path: Path) -> None:
     assert parse(file.read_bytes()).signs() == content["secret"]
 
 
-async def test_a_key_that_expires_ends_at_once(tmp_path: Path) -> None:
-    clock = ManualClock()
-    file, keys = keys_file(tmp_path, a={"expires": "2027-01-15T08:00:10Z"})
-    async with running(tmp_path, keys_file=str(file)) as service:
-        service.ingest.door._clock = clock
-        assert await status(service, keys["a"]) == 202
-        clock.turn(10)
-        assert await status(service, keys["a"]) == 401
-
-
 @dataclass
 class Changing:
     """A service whose keys file can change at any moment."""

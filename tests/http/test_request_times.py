@@ -1,15 +1,12 @@
 """Metrics of requests: how long they took by route and status, whichever way they go through the server."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ingest.api import openapi
-from ingest.api.routes import find
 from ingest.http.fast_path import POST
 from ingest.http.router import UNDER_WAY
 from shared.model.errors import OverloadedError
@@ -104,12 +101,3 @@ async def test_streams_are_counted_apart_and_have_no_duration(service: Service) 
         while UNDER_WAY.streams:  # that a client is gone is noticed with the next event
             await service.incr("a")
     assert {route for route, _ in (await counted(service)).keys() - before.keys()} <= {POST, "GET /metrics"}
-
-
-def test_every_operation_has_a_route_of_its_own() -> None:
-    paths = json.loads(openapi.document("1"))["paths"]
-    operations = [(method.upper(), path) for path, methods in paths.items() for method in methods]
-    assert len(operations) > 20
-    for method, path in operations:
-        if method != "PARAMETERS":
-            assert find(method, path.replace("{", "").replace("}", "")).label == f"{method} {path}"

@@ -90,13 +90,6 @@ async def test_ack_none_answers_at_once_and_says_that_it_is_no_promise(service: 
     assert await service.totals() == {"c": 7, "d": 1}
 
 
-async def test_a_receipt_is_pending_then_applied(service: Service) -> None:
-    receipt = (await service.post("/v1/increments", BATCH)).json["receipt"]
-    assert (await service.get(f"/v1/receipts/{receipt}")).json == {"receipt": receipt, "state": "pending"}
-    await service.apply()
-    assert (await service.get(f"/v1/receipts/{receipt}")).json == {"receipt": receipt, "state": "applied"}
-
-
 async def test_a_batch_under_a_key_with_ids_in_it_is_applied_when_all_its_parts_are(service: Service) -> None:
     receipt = (await service.post("/v1/increments", BATCH, Idempotency_Key="k")).json["receipt"]
     assert (await service.get(f"/v1/receipts/{receipt}")).json["state"] == "pending"
@@ -116,11 +109,3 @@ async def test_what_is_no_receipt_is_422(service: Service, receipt: str) -> None
     answer = await service.get(f"/v1/receipts/{receipt}")
     assert answer.status == 422, answer
     assert answer.field == "receipt"
-
-
-async def test_foreign_messages_count_beside_ours(service: Service) -> None:
-    await service.parts.publisher.publish([Message(b'{"counter": "c", "delta": 5}')])
-    await service.incr("c")
-    assert await service.value("c") == 6
-    await service.apply()
-    assert await service.value("c") == 6
