@@ -7,4 +7,4 @@ from importlib.util import find_spec
 if __name__ == "__main__":
     if find_spec("countersink_server") is None:
         sys.exit("countersink: only the client is installed; the command is in the distribution countersink-server")
-    import_module("countersink_server.cli.main").main()
+    import_module("countersink_server.__main__").main()

@@ -123,22 +123,21 @@ def _listening(options: argparse.Namespace, settings: Settings) -> "Iterator[Soc
 
 
 def _up(options: argparse.Namespace) -> None:
-    with _until_told():
-        settings = _settings(environment_of(options))
-        from countersink_server.serve import run  # noqa: PLC0415 (see above)
+    settings = _settings(environment_of(options))
+    from countersink_server.serve import run  # noqa: PLC0415 (see above)
 
-        with _listening(options, settings) as sockets:
-            run.run(run.up(settings, sockets, say))
+    with _until_told(), _listening(options, settings) as sockets:
+        run.run(run.up(settings, sockets, say))
 
 
 def _ingest(options: argparse.Namespace) -> None:
-    with _until_told():
-        settings = _settings(os.environ)
-        from countersink_server.serve import run, workers  # noqa: PLC0415 (see above)
-        from countersink_server.serve.sockets import Sockets, inherited  # noqa: PLC0415
-        from ingest.statsd.statsd import StatsdSockets  # noqa: PLC0415
-        from shared.runtime import metrics  # noqa: PLC0415
+    settings = _settings(os.environ)
+    from countersink_server.serve import run, workers  # noqa: PLC0415 (see above)
+    from countersink_server.serve.sockets import Sockets, inherited  # noqa: PLC0415
+    from ingest.statsd.statsd import StatsdSockets  # noqa: PLC0415
+    from shared.runtime import metrics  # noqa: PLC0415
 
+    with _until_told():
         if options.worker is not None:
             number, parent, *admins = options.worker
             public, admin = inherited(number), inherited(admins[0]) if admins else None
@@ -154,19 +153,21 @@ def _ingest(options: argparse.Namespace) -> None:
 
 
 def _flusher(options: argparse.Namespace) -> None:
-    with _until_told():
-        _address(options)  # wrong usage is reported before a wrong setting
-        settings = _settings(os.environ)
-        from countersink_server.serve import run  # noqa: PLC0415 (see above)
+    _address(options)  # wrong usage is reported before a wrong setting
+    settings = _settings(os.environ)
+    from countersink_server.serve import run  # noqa: PLC0415 (see above)
 
-        with _listening(options, settings) as sockets:
-            run.run(run.flusher(settings, sockets, say))
+    with _until_told(), _listening(options, settings) as sockets:
+        run.run(run.flusher(settings, sockets, say))
 
 
 @contextlib.contextmanager
 def _until_told() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
+    """SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain. Enter it when all is
+    imported: until then, `countersink_server.__main__` does the same.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         yield
     for number in (signal.SIGTERM, signal.SIGINT):

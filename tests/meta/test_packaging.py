@@ -99,7 +99,7 @@ def test_the_wheels_can_be_imported_without_the_checkout(client: Path, server: P
 
 def test_the_server_brings_the_command_and_both_say_their_licence(client: Path, server: Path) -> None:
     info = f"countersink_server-{countersink.__version__}.dist-info"
-    assert "countersink = countersink_server.cli.main:main" in ZipFile(server).read(f"{info}/entry_points.txt").decode()
+    assert "countersink = countersink_server.__main__:main" in ZipFile(server).read(f"{info}/entry_points.txt").decode()
     for wheel in (client, server):
         said = metadata(wheel)
         assert said["License-Expression"] == "Apache-2.0"
