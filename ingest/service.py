@@ -16,13 +16,12 @@ from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, rende
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import EventRoutes
 from ingest.api.fleet import FleetRoute
-from ingest.api.increments import IncrementRoutes
+from ingest.api.increments import IncrementRoutes, Totals
 from ingest.api.jobs import JobRoutes
 from ingest.api.pages import ServiceRoutes
 from ingest.api.pictures import PictureRoutes
 from ingest.api.receipts import MOST_WAITS, AppliedWaits, ReceiptRoutes, Tracking
 from ingest.api.series import SeriesRoutes
-from ingest.api.totals import Totals
 from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import FastPath

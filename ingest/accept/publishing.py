@@ -113,25 +113,22 @@ class Publishing:
         draft = self._coalescer.add_keyed(item)
         return self._entered(draft, tenant, weight)
 
-    def add_batch(
-        self, batch: Batch, tenant: str = LOCAL, weight: int = 0, envelope_id: str | None = None
-    ) -> list[Draft]:
+    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0, envelope_id: str = "") -> list[Draft]:
         """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published.
 
         With the id of a client, its items without ids become one envelope, whose receipt makes the first body win. They
         have to fit into one, see `fits`.
         """
-        weight = max(weight, batch.increments)
-        if envelope_id is not None and batch.sums:
-            plain, batch_of_ids = batch.apart()
+        weight, rest, drafts = max(weight, batch.increments), batch, list[Draft]()
+        if whole := bool(envelope_id and batch.sums):
+            plain, rest = batch.apart()
             self._known_ids.check_whole(envelope_id, plain, self._clock.monotonic())
             weight = max(weight, OWN)
         self._known_ids.check(batch.keyed, self._clock.monotonic())
         self._enter(batch, tenant, weight)
-        if envelope_id is not None and batch.sums:
-            drafts = [self._coalescer.add_whole(plain, envelope_id), *self._coalescer.add_batch(batch_of_ids)]
-        else:
-            drafts = self._coalescer.add_batch(batch)
+        if whole:
+            drafts.append(self._coalescer.add_whole(plain, envelope_id))
+        drafts += self._coalescer.add_batch(rest)
         self._entered(drafts[-1], tenant, weight)
         return drafts
 

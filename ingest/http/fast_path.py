@@ -191,7 +191,7 @@ class FastPath:
             caller.check_batch(batch)
         increments, keyed = batch.increments, len(batch.keyed)
         caller.spend(increments)
-        key = None if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
+        key = "" if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
         with self._bodies.judging(caller.tenant, size, increments):
             drafts = self._publishing.add_batch(batch, caller.tenant, weight_of(increments, size), key)
         receipt, uses = caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts]))), Uses(drafts, keyed)

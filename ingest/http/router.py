@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakSet
 
 from aiohttp import HttpVersion11, web
@@ -159,14 +159,6 @@ _LIST: Final = "/openapi.json lists all paths"
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 
 
-class _Handled(NamedTuple):
-    """What answers a route, and the structs that it gets."""
-
-    handler: Callable[..., Any]
-    asks: type[Struct] | None
-    body: type[Body] | None
-
-
 class Routes:
     """Makes the handlers of listeners. The paths are few, and aiohttp's router, with its regular expressions, takes
     longer than the answer.
@@ -177,8 +169,8 @@ class Routes:
         self._bodies = bodies
         self._traces = traces
         bound = {of: getattr(chapter, name) for chapter in chapters for name, of in vars(type(chapter)).items()}
-        self._handled = {
-            route: _Handled(bound.get(route.handler, route.handler), route.asks(), route.body()) for route in ROUTES
+        self._handled: dict[Route, tuple[Callable[..., Any], type[Struct] | None, type[Body] | None]] = {
+            route: (bound.get(route.handler, route.handler), route.asks(), route.body()) for route in ROUTES
         }
 
     def behind(self, door: Door, *, public: bool = False) -> Handler:

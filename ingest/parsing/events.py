@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
-from ingest.parsing.parse import BodyError, Parsed, check_values
+from ingest.parsing.parse import BodyError, Parsed, check_values, load
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
-from shared.wire import strict_json
 from shared.wire.codec import MAX_ITEMS, Content, content_of, content_of_value
 
 MOST_EVENTS: Final = 400
@@ -113,11 +112,13 @@ def _binary(attributes: Mapping[str, str], body: bytes) -> Events:
 
 
 def _structured(body: bytes) -> Events:
-    return _alone(partial(_of_object, _load(body)))
+    check_values(body)
+    return _alone(partial(_of_object, load(body)))
 
 
 def _batch(body: bytes) -> Events:
-    items = _load(body)
+    check_values(body)
+    items = load(body)
     if type(items) is not list:
         raise BodyError(400, f"the body must be an array of events: send one event as {ONE}")
     if not items:
@@ -154,14 +155,6 @@ def _alone(read: Callable[[], Event], prefix: str = "") -> Events:
         name = wrong.field if wrong.field == "data" else f"{prefix}{wrong.field}"
         raise BodyError(400, str(wrong).replace(f"'{wrong.field}'", f"'{name}'"), name) from None
     return Events(batch=event.batch, events=[event])
-
-
-def _load(body: bytes) -> Any:
-    check_values(body)
-    try:
-        return strict_json.loads(body)
-    except strict_json.JsonError as error:
-        raise BodyError(400, f"the body is {error}") from None
 
 
 def _of_object(item: Any, place: int = 0) -> Event:

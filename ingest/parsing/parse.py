@@ -182,14 +182,14 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
     if allowed is ALL_DELTAS and (good := plain_batch(text, MAX_ITEMS)) is not None:
         return Parsed(good)
     if text[:1] == b"[":
-        items = _load(text)
+        items = load(text)
         parsed = _items(items, allowed)
     elif text[:1] == b"{":
         parsed = _object_or_lines(text, allowed)
     elif b"\n" in text:
         parsed = _lines(text, allowed)
     else:
-        _load(text)
+        load(text)
         raise BodyError(400, 'the body must be an array of increments, NDJSON of them, or {"counters": {…}}')
     return _good(parsed)
 
@@ -213,7 +213,8 @@ def quick(body: bytes) -> Parsed | None:
     return None if good is None else Parsed(good)
 
 
-def _load(text: bytes) -> Any:
+def load(text: bytes) -> Any:
+    """The value of a body in JSON."""
     try:
         return strict_json.loads(text)
     except strict_json.JsonError as error:

@@ -36,7 +36,7 @@ async def second_uses(store: Store, content: Batch, key: str | None = None, *, e
     if event:
         drafts, keyed = publishing.add_wholes([(key or "", content)], LOCAL, 0), 0
     else:
-        drafts = publishing.add_batch(content, envelope_id=key)
+        drafts = publishing.add_batch(content, envelope_id=key or "")
     uses = Uses(drafts, keyed)
     await asyncio.gather(*(publishing.durable(draft) for draft in drafts))
     flusher = Flusher(

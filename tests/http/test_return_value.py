@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingest.api import totals
-from ingest.api.increments import MOST_VALUES
-from ingest.api.totals import Totals
+from ingest.api import increments
+from ingest.api.increments import MOST_VALUES, Totals
 from shared.counters.reader import Reader
 from shared.model.buckets import WallSeconds
 from shared.model.errors import DamagedError, TransientError
@@ -145,7 +144,7 @@ async def test_what_counts_is_accepted_though_it_cannot_be_read(
 
 
 async def test_a_slow_store_does_not_hold_up_the_answer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals, "LONGEST_READ", 0.05)
+    monkeypatch.setattr(increments, "LONGEST_READ", 0.05)
     answers = asyncio.Event()
 
     async def hangs(*_: Any) -> list[Reading]:
@@ -184,7 +183,7 @@ async def test_requests_that_are_accepted_together_share_a_read(service: Service
 
 
 async def test_of_a_read_together_each_answer_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(increments, "MOST_TOGETHER", 3)
     asked: list[Sequence[str]] = []
 
     class Known(Reader):

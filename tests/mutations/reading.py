@@ -83,7 +83,7 @@ mutation(
 
 @mutation(
     "the answer to an increment has a total that was read before it was accepted",
-    "ingest.api.totals.Totals._join",
+    "ingest.api.increments.Totals._join",
     "tests/http/test_return_value.py",
 )
 def _(join: Any) -> Any:
