@@ -3,7 +3,7 @@
 from flusher.flush.commit_loop import FlushTools, PromiseKeeper
 from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
-from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
+from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from flusher.shards import CounterCooler, Growth, ShardBook
 from shared.config.settings import Settings, promise_of, receipts_live
@@ -96,7 +96,7 @@ def make_worker(
         ADD: Adding(store, reader, overlay, exact=overlay.shared, new_counter=settings.shards),
         RESET: resetting,
         DELETE: resetting,
-        EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, clock, settings.windows))),
+        EXPORT: Exporting(reader, SeriesReader(store, overlay, clock, settings.windows)),
         COMPACT: Compacting(store, reader, compactor_of(store, clock, settings)),
     }
     return Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock)

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from flusher.jobs.kinds import Adding, Exporting, ExportingSeries, Visit
+from flusher.jobs.kinds import Adding, Exporting, Visit
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Reader
@@ -172,7 +172,7 @@ class TestDatastoreJobs(JobsContract):
             total = Commit((Receipt(f"k{name}", LATER),), (ShardAdd(name, 0, 2 * number, 1),))
             await store.apply(replace(total, by_time=ByTime(tuple(adds), ALL_KEPT)))
         reader = Reader(store, overlay, clock, 0)
-        exporting = Exporting(reader, ExportingSeries(SeriesReader(store, overlay, clock, ALL_KEPT)))
+        exporting = Exporting(reader, SeriesReader(store, overlay, clock, ALL_KEPT))
         worker = Worker(tasks, jobs, store, AllNames(store, overlay), {EXPORT: exporting}, clock=clock, page=10)
         begin, now = hour - 2 * DAY, int(clock.now() * 1_000)
         job = Job("j", EXPORT, "p:", created=now, expires=LATER, span=Span("hour", begin))

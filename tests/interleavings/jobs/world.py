@@ -10,7 +10,7 @@ import orjson
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from flusher.jobs.kinds import Adding, Compacting, Exporting, ExportingSeries, Resetting, Visit
+from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Reader
@@ -261,7 +261,7 @@ class World:
             ADD: Adding(store, reader, overlay, exact=True, pick=self.random.randrange),
             RESET: resetting,
             DELETE: resetting,
-            EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, self.clock, ()))),
+            EXPORT: Exporting(reader, SeriesReader(store, overlay, self.clock, ())),
             COMPACT: Compacting(store, reader, Compactor(store, self.clock, Millis(7 * DAY))),
         }
         worker = Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=self.clock, page=self.page)
