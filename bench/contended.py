@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
+from flusher.flush.commit_loop import ShardBook
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards import CounterGrower, Growth, ShardBook
+from flusher.shards import CounterGrower, Growth
 from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.words import Commit, Receipt, Total
@@ -94,7 +95,7 @@ class Scene:
     async def _writer(self, number: int, store: Store) -> None:
         growth = Growth(1.0, MOST, self.pick)
         book = ShardBook(store, self.clock, 1, self.pick)
-        growing = CounterGrower(growth, store, book, self.clock)
+        growing = CounterGrower(growth, store, book.raised, self.clock)
         grower = asyncio.create_task(self._grow(growing, number)) if self.shards is None else None
         await asyncio.sleep(self.interval * number / len(self.stores))
         commits, cold = 0, 0

@@ -1,11 +1,11 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.commit_loop import FlushTools, PromiseKeeper
+from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from flusher.shards import CounterCooler, Growth, ShardBook
+from flusher.shards import CounterCooler, Growth
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import AllNames, Reader

@@ -1,4 +1,4 @@
-"""Chooses the shards for sums, and decides how many shards a counter has. One rule decides that:
+"""Decides how many shards a counter has. One rule decides that:
 
     shards = writes per second, by us and by others / writes per second that a shard takes
              up to twice as many, if commits keep waiting for each other though there are enough
@@ -22,14 +22,14 @@ The number only rises here, so it can't oscillate. `CounterCooler` lowers it whe
 
 import logging
 import random
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf, sqrt
 from typing import Final, NamedTuple
 
 from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, RefusedError, TransientError
-from shared.model.words import ShardAdd, add_to
+from shared.model.words import ShardAdd
 from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
@@ -37,9 +37,7 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 MOST_REMEMBERED: Final = 100_000
-"""Counters whose numbers are remembered, and those that are known not to be cold yet."""
-FRESH: Final = 60.0
-"""Seconds for which a number is used without a look. An old one is safe: new shards are just used later."""
+"""Counters that are known not to be cold yet."""
 MOST_WATCHED: Final = 10_000
 """Counters that are watched. Others are watched once some of these are not written any more."""
 KEPT: Final = 3_600.0
@@ -278,73 +276,14 @@ class Growth:
         return max((writing.shards for writing in self._seen.values()), default=0)
 
 
-class ShardBook:
-    """Numbers of shards, and which shards are full."""
-
-    def __init__(
-        self, store: ShardNumbers, clock: Clock, new_counter: int, pick: Callable[[int], int] = random.randrange
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._new_counter = new_counter
-        self._pick = pick
-        self._numbers: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._full: dict[str, frozenset[int]] = {}
-
-    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
-        """For each sum, an add to a random shard of its counter that is not full."""
-        now = self._clock.monotonic()
-        unknown = [name for name in sums if name not in self._numbers or self._numbers[name][1] < now]
-        if unknown:
-            found = await self._store.shards(unknown)
-            for name in unknown:
-                self._note(name, found.get(name, 0), now)
-        adds = tuple([self._add(name, delta) for name, delta in sums.items()])
-        while len(self._numbers) > MOST_REMEMBERED:
-            forgotten, _ = self._numbers.popitem(last=False)
-            self._full.pop(forgotten, None)
-        return adds
-
-    def full(self, shards: Iterable[tuple[str, int]]) -> None:
-        """These shards are full. Look at the numbers again: others may have made new shards, and filled them, too."""
-        for name, index in shards:
-            self._full[name] = self._full.get(name, frozenset()) | {index}
-            number, _ = self._numbers.get(name, (0, 0.0))
-            self._numbers[name] = (number, -inf)
-
-    def done(self, adds: Iterable[ShardAdd]) -> None:
-        """These adds were applied, so their counters have a config now."""
-        for name, _, _, num_shards, _ in adds:
-            self.raised(name, num_shards)
-
-    def raised(self, name: str, number: int) -> None:
-        """The counter has at least so many shards now."""
-        known, until = self._numbers.get(name, (0, 0.0))
-        if known < number:
-            self._numbers[name] = (number, until)
-
-    def shrunk(self, names: Iterable[str]) -> None:
-        """These counters have fewer shards than believed: forget their numbers."""
-        for name in names:
-            self._numbers.pop(name, None)
-            self._full.pop(name, None)
-
-    def _add(self, name: str, delta: int) -> ShardAdd:
-        number = self._numbers[name][0] or self._new_counter
-        return add_to(name, delta, number, new=number, full=self._full.get(name, frozenset()), pick=self._pick)
-
-    def _note(self, name: str, number: int, now: float) -> None:
-        self._numbers[name] = (number, now + FRESH)
-        self._numbers.move_to_end(name)
-
-
 class CounterGrower:
     """Takes one step every few seconds."""
 
-    def __init__(self, growth: Growth, store: ShardNumbers, book: ShardBook, clock: Clock) -> None:
+    def __init__(self, growth: Growth, store: ShardNumbers, raised: Callable[[str, int], None], clock: Clock) -> None:
+        """`raised` is told that a counter has so many shards now."""
         self._growth = growth
         self._store = store
-        self._book = book
+        self._raised = raised
         self._clock = clock
 
     async def grow_once(self) -> int:
@@ -370,7 +309,7 @@ class CounterGrower:
             _log.warning("counter %r needs more than %d shards: %s", one.counter, one.before, error)
             return False
         self._growth.raised(one.counter, number or one.before)
-        self._book.raised(one.counter, number)
+        self._raised(one.counter, number)
         if number == there:
             return False
         metrics.RAISES.labels(one.why).inc()

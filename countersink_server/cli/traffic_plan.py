@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from math import ceil, exp, expm1, inf, log1p
 from typing import Final, NamedTuple
 
+from flusher.flush.commit_loop import FRESH, MOST_REMEMBERED
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.window import MOST_IN_COMMIT
-from flusher.shards import ENOUGH, FRESH, MOST_REMEMBERED, WRITES_FOR_A_READ
+from flusher.shards import ENOUGH, WRITES_FOR_A_READ
 from ingest.accept.drafts import GAP, MAX_ENTRIES, STREAM, STRETCH
 from ingest.accept.publishing import INTERVAL, MOST, SIDE_BY_SIDE
 

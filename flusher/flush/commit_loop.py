@@ -1,18 +1,21 @@
 """Commits one closed window, measures it, acknowledges its messages, and repeats until all of them are settled.
 
-It renews this flusher's promise before receipts are written. `FlushTools` is what a flush uses.
+It renews this flusher's promise before receipts are written (`PromiseKeeper`), and chooses a shard for each sum
+(`ShardBook`). `FlushTools` is what a flush uses.
 """
 
 import logging
+import random
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
-from flusher.shards import Growth, ShardBook
+from flusher.shards import Growth
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
 from shared.model.errors import (
@@ -28,10 +31,10 @@ from shared.model.errors import (
     said_of_bug,
 )
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
-from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, Receipt, Receipts
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, Receipt, Receipts, ShardAdd, add_to
 from shared.ports.broker import DeadLetters, Subscription
 from shared.ports.overlay import Overlay
-from shared.ports.store import PromiseBook, Store
+from shared.ports.store import PromiseBook, ShardNumbers, Store
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff
@@ -76,6 +79,75 @@ class PromiseKeeper:
 
     def expires(self, made: StoreMillis, *, of_client: bool) -> StoreMillis:
         return self._promises.expires(made, of_client=of_client)
+
+
+# Chooses the shards for sums.
+
+
+MOST_REMEMBERED: Final = 100_000
+"""Counters whose numbers of shards are remembered."""
+FRESH: Final = 60.0
+"""Seconds for which a number is used without a look. An old one is safe: new shards are just used later."""
+
+
+class ShardBook:
+    """Numbers of shards, and which shards are full."""
+
+    def __init__(
+        self, store: ShardNumbers, clock: Clock, new_counter: int, pick: Callable[[int], int] = random.randrange
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_counter = new_counter
+        self._pick = pick
+        self._numbers: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._full: dict[str, frozenset[int]] = {}
+
+    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+        """For each sum, an add to a random shard of its counter that is not full."""
+        now = self._clock.monotonic()
+        unknown = [name for name in sums if name not in self._numbers or self._numbers[name][1] < now]
+        if unknown:
+            found = await self._store.shards(unknown)
+            for name in unknown:
+                self._note(name, found.get(name, 0), now)
+        adds = tuple([self._add(name, delta) for name, delta in sums.items()])
+        while len(self._numbers) > MOST_REMEMBERED:
+            forgotten, _ = self._numbers.popitem(last=False)
+            self._full.pop(forgotten, None)
+        return adds
+
+    def full(self, shards: Iterable[tuple[str, int]]) -> None:
+        """These shards are full. Look at the numbers again: others may have made new shards, and filled them, too."""
+        for name, index in shards:
+            self._full[name] = self._full.get(name, frozenset()) | {index}
+            number, _ = self._numbers.get(name, (0, 0.0))
+            self._numbers[name] = (number, -inf)
+
+    def done(self, adds: Iterable[ShardAdd]) -> None:
+        """These adds were applied, so their counters have a config now."""
+        for name, _, _, num_shards, _ in adds:
+            self.raised(name, num_shards)
+
+    def raised(self, name: str, number: int) -> None:
+        """The counter has at least so many shards now."""
+        known, until = self._numbers.get(name, (0, 0.0))
+        if known < number:
+            self._numbers[name] = (number, until)
+
+    def shrunk(self, names: Iterable[str]) -> None:
+        """These counters have fewer shards than believed: forget their numbers."""
+        for name in names:
+            self._numbers.pop(name, None)
+            self._full.pop(name, None)
+
+    def _add(self, name: str, delta: int) -> ShardAdd:
+        number = self._numbers[name][0] or self._new_counter
+        return add_to(name, delta, number, new=number, full=self._full.get(name, frozenset()), pick=self._pick)
+
+    def _note(self, name: str, number: int, now: float) -> None:
+        self._numbers[name] = (number, now + FRESH)
+        self._numbers.move_to_end(name)
 
 
 # The parts that a flush uses.

@@ -221,7 +221,9 @@ class Flusher:
         self._lease = lease
         self.removal = CounterRemover(tools.store, tools.overlay, tools.clock, grace=2 * lease) if removes else None
         """Removes leftovers of deleted counters."""
-        self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
+        self._growing = (
+            CounterGrower(tools.growth, tools.store, tools.book.raised, tools.clock) if tools.growth else None
+        )
         self._cooling = cooling
         self._witness = witness
         self._waiters = waiters

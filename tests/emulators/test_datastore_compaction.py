@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from countersink_server.cli.audit import AGREES, UNKNOWN, judge, look
-from flusher.shards import ShardBook
+from flusher.flush.commit_loop import ShardBook
 from shared.counters.compaction import Compactor
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.keys import name_of

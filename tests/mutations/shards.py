@@ -9,7 +9,7 @@ from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
 
 mutation(
     "a stale shard number: readers are told of fewer shards than are written",
-    "flusher.shards.ShardBook._add",
+    "flusher.flush.commit_loop.ShardBook._add",
     *FLUSHER,
     "tests/unit/shards/test_raise_shards.py",
     LOOPS,

@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from flusher.flush.commit_loop import FlushTools, PromiseKeeper
+from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from flusher.shards import Growth, ShardBook
+from flusher.shards import Growth
 from shared.model.buckets import Millis, Rules
 from shared.model.receipts import DAY, Promise, promised
 from shared.model.words import Envelope

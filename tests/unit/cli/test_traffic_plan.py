@@ -9,8 +9,9 @@ import pytest
 
 from countersink_server.cli import traffic_plan
 from countersink_server.cli.traffic_plan import LEAST, Operations, Prices, Traffic, TrafficPlan, of_original, planned
+from flusher.flush.commit_loop import ShardBook
 from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTERVAL
-from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ, ShardBook
+from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ
 from tests.meta.checkout import ROOT
 from tests.unit.cli.random_traffic import simulated
 from tests.world.manual_clock import ManualClock

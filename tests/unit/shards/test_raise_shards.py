@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from flusher.flush.commit_loop import ShardBook
 from flusher.service import make_flusher, make_tools
-from flusher.shards import CounterCooler, CounterGrower, Growth, ShardBook, ShardRaise
+from flusher.shards import CounterCooler, CounterGrower, Growth, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
 from shared.model.buckets import NEVER
@@ -33,7 +34,7 @@ class Bench:
         self.store = MemoryStore(self.clock)
         self.growth = Growth(1.0, 100)
         self.book = ShardBook(self.store, self.clock, 1)
-        self.growing = CounterGrower(self.growth, self.store, self.book, self.clock)
+        self.growing = CounterGrower(self.growth, self.store, self.book.raised, self.clock)
         self.cooling = CounterCooler(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
 
     async def write(self, seconds: int, others: int = 0) -> None:
