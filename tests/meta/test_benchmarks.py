@@ -1,4 +1,4 @@
-"""The page of benchmarks has the figures of the results, and each of these has its date and its commit."""
+"""The pages of benchmarks have the figures of the results, and each of these has its date and its commit."""
 
 import re
 from copy import deepcopy
@@ -10,7 +10,10 @@ import orjson
 import pytest
 
 from bench.__main__ import LONG, ROWS
+from bench.contention import FILE, PLOT, TITLES, lines, panel
 from bench.page import AGAINST, BLOCKS, PAGE, PLOTS, RESULTS, filled
+from bench.plot import draw
+from tests.meta.checkout import ROOT
 
 DOCUMENT: Final[dict[str, Any]] = orjson.loads(RESULTS.read_bytes())
 
@@ -51,3 +54,16 @@ def test_the_rows_of_the_page_are_rows_of_the_usual_run() -> None:
     usual = {key for key in ROWS if key not in LONG}
     on_page = {name.removesuffix("-apart") for rows in AGAINST.values() for name in rows}
     assert on_page <= usual
+
+
+def test_the_plot_is_drawn_of_the_figures() -> None:
+    kept = orjson.loads(FILE.read_bytes())
+    assert PLOT.read_text() == draw([panel(TITLES[name], kept[name]) for name in TITLES if name in kept])
+    ET.fromstring(PLOT.read_text())
+
+
+def test_the_page_says_the_same() -> None:
+    page = (ROOT / "docs" / "contention.md").read_text().splitlines()
+    for name, more in orjson.loads(FILE.read_bytes()).items():
+        for line in lines(TITLES[name], more):
+            assert line in page

@@ -7,7 +7,7 @@ from tests.mutations.mutation import around, calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 
 _PARTS = "tests/unit/model/test_envelope.py"
-_PROMISES = "tests/unit/model/test_promises.py"
+_PROMISES = "tests/unit/model/test_receipts.py"
 
 
 mutation("the parts of a divided envelope share one receipt", "shared.model.receipts.key_of_part", _PARTS)(
@@ -65,14 +65,14 @@ def _(written: Any, attempts: Any, commit: str, tally: Any, sums: Any, seconds: 
 mutation(
     "a receipt that does not say who counted is taken for that of another",
     "ingest.accept.drafts._is_second",
-    "tests/unit/accept/test_uses.py",
+    "tests/unit/accept/test_drafts.py",
     _DUPLICATES,
 )(lambda _: lambda draft, notes: any(note.attempt != draft.attempt for note in notes.values()))
 
 mutation(
     "a request is told of the uses of others in its envelope",
     "ingest.accept.drafts._second_in",
-    "tests/unit/accept/test_uses.py",
+    "tests/unit/accept/test_drafts.py",
     _DUPLICATES,
 )(lambda second_in: lambda draft, _, notes: second_in(draft, range(len(draft.keyed)), notes))
 

@@ -1,90 +1,94 @@
-"""The rule of a fair share: what one holds leaves as much for others, and newcomers get in."""
+"""Which requests belong to one tenant, and that turns go round by tenant, to one waiter at a time."""
 
-import doctest
-from itertools import cycle
+import asyncio
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shared.http import shares as module
-from shared.http.shares import Places, Shares
-from shared.model.errors import OverloadedError, ShareError
-
-HOLDERS = "abcd"
+from shared.http.shares import FairLock
+from shared.http.tenants import LOCAL, peer_of, tenant_of
 
 
-def may(shares: Shares, holder: str, more: int) -> bool:
-    return shares.left(more) >= 0 and not shares.excess(holder, more)
+class Transport(asyncio.BaseTransport):
+    """At this address."""
+
+    def __init__(self, peer: object) -> None:
+        super().__init__({"peername": peer})
 
 
-def test_the_example_is_true() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
+@pytest.mark.parametrize(
+    ("peer", "tenant"),
+    [
+        (("10.1.2.3", 5), "10.1.2.3"), (("::ffff:10.1.2.3", 5, 0, 0), "10.1.2.3"),
+        (("2001:db8:1:2:3:4:5:6", 5, 0, 0), "2001:db8:1:2::/64"),
+        (("2001:db8:1:2::9", 6, 0, 0), "2001:db8:1:2::/64"), (("fe80::1%eth0", 6, 0, 2), "fe80::/64"),
+        (("::1", 6, 0, 0), "::/64"), ("", LOCAL), (None, LOCAL),
+    ],
+)  # fmt: skip
+def test_a_client_is_an_address_or_a_network_of_its_own(peer: Any, tenant: str) -> None:
+    assert tenant_of(peer_of(Transport(peer))) == tenant
 
 
-@given(
-    limit=st.integers(0, 60),
-    steps=st.lists(st.tuples(st.sampled_from(HOLDERS), st.integers(1, 20), st.booleans()), max_size=60),
-)
-def test_what_one_gets_leaves_as_much_for_others(limit: int, steps: list[tuple[str, int, bool]]) -> None:
-    shares, held = Shares(limit), dict.fromkeys(HOLDERS, 0)
-    for holder, number, enters in steps:
-        if not enters:
-            less = min(number, held[holder])
-            if less:
-                shares.leave(holder, less)
-                held[holder] -= less
-        elif may(shares, holder, number):
-            is_new = not held[holder]
-            shares.enter(holder, number)
-            held[holder] += number
-            assert is_new or held[holder] <= limit - shares.held
-        else:
-            left = limit - shares.held - number
-            assert left < 0 or (held[holder] > 0 and left < held[holder] + number)
-        assert shares.holders == {one: number for one, number in held.items() if number}
-        assert shares.held == sum(held.values()) <= limit
-        assert may(shares, "new", limit - shares.held), "whoever holds nothing may have all that is left"
-        assert not may(shares, "new", limit - shares.held + 1)
+class Scene:
+    """Tasks that want turns, and what they did."""
+
+    def __init__(self) -> None:
+        self.turns = FairLock()
+        self.order: list[str] = []
+        self.inside = 0
+        self.go = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def _want(self, tenant: str) -> None:
+        async with self.turns.of(tenant):
+            self.inside += 1
+            assert self.inside == 1
+            self.order.append(tenant)
+            await self.go.wait()
+            self.inside -= 1
+
+    async def want(self, tenants: str) -> None:
+        for tenant in tenants:
+            self.tasks.append(asyncio.create_task(self._want(tenant)))
+        await asyncio.sleep(0)
+
+    async def end(self) -> str:
+        self.go.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        assert not self.turns._rows
+        assert self.turns._free == 1
+        return "".join(self.order)
 
 
-@given(count=st.integers(1, 8), more=st.integers(0, 200))
-def test_those_that_begin_together_get_as_much_as_is_left(count: int, more: int) -> None:
-    """One gets half, two a third each, and so on."""
-    shares = Shares(count + more)
-    holders = [str(number) for number in range(count)]
-    refused = set[str]()
-    for holder in cycle(holders):
-        if len(refused) == count:
-            break
-        if may(shares, holder, 1):
-            shares.enter(holder, 1)
-        else:
-            refused.add(holder)
-    assert all(abs(shares.held_by(holder) - shares.limit / (count + 1)) < 1 for holder in holders)
+async def test_a_tenant_with_many_requests_waits_behind_one_with_a_single_one() -> None:
+    scene = Scene()
+    await scene.want("aaaaaabbc")
+    assert await scene.end() == "aabcabaaa"
 
 
-@given(own=st.integers(1, 40), others=st.integers(0, 40), free=st.integers(0, 40), more=st.integers(0, 40))
-def test_an_excess_is_what_has_to_leave_before(own: int, others: int, free: int, more: int) -> None:
-    shares = Shares(own + others + free)
-    shares.enter("a", own)
-    shares.enter("b", others)
-    if excess := shares.excess("a", more):
-        shares.limit += excess  # as if that had left
-        assert not shares.excess("a", more)
-        shares.limit -= 1
-        assert shares.excess("a", more) == 1
+async def test_a_waiter_that_gives_up_holds_up_nobody() -> None:
+    scene = Scene()
+    await scene.want("aabbc")
+    for given_up in (1, 4):
+        scene.tasks[given_up].cancel()
+    assert await scene.end() == "abb"
 
 
-def test_shares_of_places_are_rounded_up_to_a_whole_request() -> None:
-    places = Places(24, "streams are open", "end one")
-    with places.take("a", 8), places.take("a", 8):
-        with pytest.raises(
-            ShareError, match=r"^16 streams are open for this client \(a\), .* share of the 24 that may"
-        ):
-            places.take("a", 8).__enter__()
-        with places.take("b", 8), pytest.raises(OverloadedError, match=r"^24 streams are open: .*, or end one$"):
-            places.take("c", 8).__enter__()
-    assert (places.held, places.holders) == (0, {})
+async def test_a_turn_that_was_given_and_not_used_goes_on() -> None:
+    scene = Scene()
+    await scene.want("ab")
+    scene.go.set()
+    while scene.inside:
+        await asyncio.sleep(0)
+    scene.tasks[1].cancel()
+    await scene.want("c")
+    assert await scene.end() == "ac"
+
+
+async def test_an_error_inside_passes_the_turn_on() -> None:
+    turns = FairLock()
+    with pytest.raises(ValueError, match="mine"):
+        async with turns.of("a"):
+            raise ValueError("mine")
+    async with asyncio.timeout(60), turns.of("a"):
+        pass

@@ -1,4 +1,4 @@
-"""The SQLite file: what is refused, group commit, and what a process is told when it can't use the file."""
+"""The SQLite file: what is refused, group commit, pages of names, and what a process is told when it can't use it."""
 
 import asyncio
 import shutil
@@ -7,12 +7,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
-from shared.model.words import Commit, Message, Receipt
+from shared.model.words import Commit, Message, Receipt, ShardAdd
 from shared.sqlite import schema
 from shared.sqlite.audit_data import MOST_READ
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
@@ -287,3 +288,35 @@ async def test_a_read_that_fails_is_one_of_our_errors(
     monkeypatch.setattr(database, "reader", failing)
     with pytest.raises(TransientError, match="interrupted"):
         await READS[name](store)
+
+
+NUMBER: Final = 20_000
+PAGE: Final = 100
+_STEPS: Final = 100
+"""Instructions of SQLite between two calls of the counter."""
+
+
+async def steps_of(store: SqliteStore, prefix: str, after: str) -> int:
+    """Hundreds of SQLite's instructions that a page takes."""
+    counted = 0
+
+    def count() -> None:
+        nonlocal counted
+        counted += 1
+
+    with store.database.reading() as db:
+        db.set_progress_handler(count, _STEPS)
+        names = await store.names(prefix, after, PAGE)
+        db.set_progress_handler(None, 0)
+    assert len(names) == PAGE
+    assert all(name > after and name.startswith(prefix) for name in names)
+    return counted
+
+
+@pytest.mark.parametrize("prefix", ["", "c"])
+async def test_a_page_far_behind_takes_no_longer_than_the_first(store: SqliteStore, prefix: str) -> None:
+    names = [f"c{number:06}" for number in range(NUMBER)]
+    await store.apply(Commit((Receipt("e:1", NEVER),), tuple(ShardAdd(name, 0, 1, 1) for name in names)))
+    first = await steps_of(store, prefix, "")
+    far = await steps_of(store, prefix, names[-PAGE - 1])
+    assert far <= first + 1, "SQLite looks through the names before the page"

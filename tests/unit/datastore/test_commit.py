@@ -1,10 +1,18 @@
-"""Dead receipts are stored as Datastore entities and read back."""
+"""A commit to Datastore: how dead receipts are stored, and how the time to make it grows."""
 
+from time import process_time
+
+from google.cloud.datastore_v1.types import datastore
+
+from shared.datastore.client import DatastoreClient
+from shared.datastore.commit import Sums, TransformWriter
 from shared.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
+from shared.datastore.shards import ShardState
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import read_body, with_body
 from shared.model.words import DEAD as STATE
-from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Envelope, Increment, Receipt
+from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Commit, Envelope, Increment, Receipt, ShardAdd
+from shared.runtime.clock import SystemClock
 
 MOST: int = 1_048_572
 """Bytes of an entity."""
@@ -37,3 +45,27 @@ def test_the_largest_fits_into_an_entity() -> None:
     largest = kept(Envelope("e", {}, {}, keyed, 2**41, retried=True), "\\" * 10_000)
     assert PLACE.receipt_entity(largest).ByteSize() < MOST
     assert read_body(largest).envelope.keyed == tuple(item._replace(id=None, receipt=item.key) for item in keyed)
+
+
+FEW, MANY = 250, 4_000
+
+
+async def seconds(counters: int) -> float:
+    """To say how many shards so many new counters have."""
+    clock = SystemClock()
+    client = DatastoreClient("p", "", clock, "127.0.0.1:1")
+    writer = TransformWriter(client, DatastorePlace("p"), clock)
+    sums = Sums(Commit((), tuple(ShardAdd(f"c{number}", 0, 1, 1) for number in range(counters))))
+    standings = dict.fromkeys(sums.shards, ShardState())
+    request = datastore.CommitRequest.pb()()
+    begun = process_time()
+    writer._raise_all(request, sums.counters(), sums, standings)
+    took = process_time() - begun
+    assert len(request.mutations) == counters
+    await client.close()
+    return took
+
+
+async def test_the_time_grows_with_the_number_of_new_counters() -> None:
+    few = min([await seconds(FEW) for _ in range(3)])
+    assert min([await seconds(MANY) for _ in range(3)]) < 4 * MANY / FEW * few
