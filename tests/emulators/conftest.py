@@ -1,10 +1,10 @@
 """The emulators as fixtures."""
 
 from tests.emulators.datastore_fixtures import datastore, firestore_host, older_host
-from tests.emulators.pubsub_fixtures import empty_pubsub, pubsub, pubsub_host
-from tests.emulators.redis_fixtures import fleet, redis, start_redis
+from tests.emulators.pubsub_fixtures import before, empty_pubsub, pubsub, pubsub_host
+from tests.emulators.redis_fixtures import fleet, network, redis, start_redis
 
 __all__ = [
-    "datastore", "empty_pubsub", "firestore_host", "fleet", "older_host", "pubsub", "pubsub_host", "redis",
-    "start_redis",
+    "before", "datastore", "empty_pubsub", "firestore_host", "fleet", "network", "older_host", "pubsub", "pubsub_host",
+    "redis", "start_redis",
 ]  # fmt: skip

@@ -1,15 +1,17 @@
 """The Datastore emulators: started once per test run, shared by its workers; each test has a namespace of its own."""
 
+import asyncio
 import fcntl
 import os
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +21,8 @@ from deploy.free_ports import free_port
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore
+from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.words import Commit
 from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
 from tests.needs import program
@@ -121,6 +125,25 @@ class Datastore:
         self.clients.append(client)
         return client
 
+    async def put(self, key: Any, properties: Mapping[str, Mapping[str, Any]]) -> None:
+        """As another application would: of each property its value, by the name of its kind."""
+        client = self.client()
+        request = client.commit_request()
+        entity = request.mutations.add().upsert
+        entity.key.CopyFrom(key)
+        for name, value in properties.items():
+            for kind, one in value.items():
+                setattr(entity.properties[name], kind, one)
+        await client.commit(request)
+
+    async def delete(self, *keys: Any) -> None:
+        """As anybody may."""
+        client = self.client()
+        request = client.commit_request()
+        for key in keys:
+            request.mutations.add().delete.CopyFrom(key)
+        await client.commit(request)
+
     async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
         store = DatastoreStore(client or self.client(), self.place, self.clock)
         await store.server()
@@ -133,3 +156,16 @@ async def datastore(firestore_host: str) -> AsyncIterator[Datastore]:
     yield one
     for client in one.clients:
         await client.close()
+
+
+async def insist(store: DatastoreStore, one: Commit) -> None:
+    """Apply it as a flusher does: again, until it is done or its receipts tell that it was."""
+    while True:
+        try:
+            await store.apply(one)
+        except AlreadyAppliedError:
+            return
+        except TransientError:
+            await asyncio.sleep(0.01)
+        else:
+            return

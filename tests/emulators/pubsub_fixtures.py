@@ -13,7 +13,8 @@ from shared.pubsub.client import TIMEOUT, PubsubClient, PubsubPlace
 from shared.pubsub.publisher import PubsubPublisher
 from shared.pubsub.setup import provision
 from shared.pubsub.subscription import LONGEST, PubsubSubscription
-from tests.emulators.datastore_fixtures import _base, shared_emulator
+from tests.emulators.datastore_fixtures import Datastore, _base, shared_emulator
+from tests.emulators.front import Front, front
 
 PUBSUB = ("beta", "emulators", "pubsub", "start")
 LEASE = 10
@@ -157,3 +158,22 @@ async def empty_pubsub(pubsub_host: str) -> AsyncIterator[Pubsub]:
 async def pubsub(empty_pubsub: Pubsub) -> Pubsub:
     await provision(empty_pubsub.client(), empty_pubsub.place, lease=LEASE, retention=604_800)
     return empty_pubsub
+
+
+@pytest.fixture
+async def before(pubsub: Pubsub) -> AsyncIterator[Front]:
+    """What stands before Pub/Sub."""
+    async with front(pubsub.host) as one:
+        yield one
+
+
+def settings_of(pubsub: Pubsub, datastore: Datastore) -> dict[str, str]:
+    """Of processes on both emulators, without a spool."""
+    place, store = pubsub.place, datastore.place
+    return {
+        "COUNTERSINK_BROKER": f"pubsub://{place.project}/{place.topic_id}?subscription={place.subscription_id}",
+        "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
+        "COUNTERSINK_SPOOL": "off",
+        "PUBSUB_EMULATOR_HOST": pubsub.host,
+        "DATASTORE_EMULATOR_HOST": datastore.host,
+    }

@@ -23,6 +23,7 @@ from shared.model.words import Envelope
 from shared.ports.store import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
+from tests.emulators.proxy import Proxy, proxy
 from tests.needs import program
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
@@ -152,6 +153,17 @@ def start_redis(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def redis(start_redis: Start) -> RedisServer:
     return start_redis()
+
+
+@pytest.fixture
+async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
+    async with proxy(redis.host) as network:
+        yield network
+
+
+def through(network: Proxy) -> str:
+    """The URL of Redis behind it."""
+    return f"redis://{network.address}/0"
 
 
 class Fleet:

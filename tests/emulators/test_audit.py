@@ -29,20 +29,14 @@ async def verdicts(store: DatastoreStore, horizon: float = 1.0) -> dict[str, str
 
 
 async def test_what_agrees_what_differs_and_what_nobody_can_judge(datastore: Datastore) -> None:
-    store, client, place = await datastore.store(), datastore.client(), datastore.place
+    store, place = await datastore.store(), datastore.place
     for name in ("well", "theirs", "lost", "a-1", "ü-2-"):
         await store.apply(noted(name, 5, f"{name}-1"))
         await store.apply(noted(name, -2, f"{name}-2", shard=1))
     assert await verdicts(store) == dict.fromkeys(["a-1", "lost", "theirs", "well", "ü-2-"], AGREES)
-    request_ = client.commit_request()
-    theirs = request_.mutations.add().upsert
-    theirs.key.CopyFrom(place.shard("theirs", 0))
-    theirs.properties[COUNT].integer_value = 6
-    odd = request_.mutations.add().upsert
-    odd.key.CopyFrom(place.key(place.kinds.shard, "shard-of-something-else"))
-    odd.properties[COUNT].integer_value = 1
-    request_.mutations.add().delete.CopyFrom(place.receipt("lost-1"))
-    await client.commit(request_)
+    await datastore.put(place.shard("theirs", 0), {COUNT: {"integer_value": 6}})
+    await datastore.put(place.key(place.kinds.shard, "shard-of-something-else"), {COUNT: {"integer_value": 1}})
+    await datastore.delete(place.receipt("lost-1"))
     await store.apply(commit(ShardAdd("well", 0, 0, 1)))
     found = await verdicts(store)
     assert {name: found[name] for name in ("well", "a-1", "theirs")} == {
@@ -59,7 +53,7 @@ async def test_what_agrees_what_differs_and_what_nobody_can_judge(datastore: Dat
 
 async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(datastore: Datastore) -> None:
     """Its config is young, but receipts of the time before may have expired."""
-    store, client, place = await datastore.store(), datastore.client(), datastore.place
+    store, place = await datastore.store(), datastore.place
     for name in ("back", "gone"):
         await store.apply(noted(name, 5, f"{name}-1"))
         (note,) = notes_of_change("c", name, [-5], 5, 0)
@@ -68,10 +62,7 @@ async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(da
         assert await store.remove(name)
     await store.apply(noted("back", 7, "back-3"))
     assert await verdicts(store) == {"back": AGREES, "gone": AGREES}
-    request_ = client.commit_request()
-    for name in ("back", "gone"):
-        request_.mutations.add().delete.CopyFrom(place.receipt(f"{name}-1"))
-    await client.commit(request_)
+    await datastore.delete(*(place.receipt(f"{name}-1") for name in ("back", "gone")))
     assert await verdicts(store) == {"back": UNKNOWN, "gone": UNKNOWN}
 
 

@@ -15,11 +15,12 @@ from shared.model.receipts import DAY as MS_A_DAY
 from shared.model.receipts import Promise
 from shared.pubsub.setup import provision
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
-from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
+from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub, settings_of
 from tests.emulators.redis_fixtures import Start
 from tests.processes.harness import Processes, Running, processes
 from tests.processes.moved_clocks import DAY, Clocks
 
+SOON = {"COUNTERSINK_FLUSH_INTERVAL": "0.1"}
 FORGOTTEN = 195.0
 """Seconds after which Redis has forgotten what was settled."""
 
@@ -38,22 +39,9 @@ async def metric(running: Running, name: str, label: str = "") -> float:
     return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name and label in line[0])
 
 
-def settings_of(datastore: Datastore, pubsub: Pubsub) -> dict[str, str]:
-    place, store = pubsub.place, datastore.place
-    topic, subscription = place.topic.split("/"), place.subscription.split("/")
-    return {
-        "COUNTERSINK_BROKER": f"pubsub://{topic[1]}/{topic[-1]}?subscription={subscription[-1]}",
-        "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
-        "COUNTERSINK_SPOOL": "off",
-        "COUNTERSINK_FLUSH_INTERVAL": "0.1",
-        "PUBSUB_EMULATOR_HOST": pubsub.host,
-        "DATASTORE_EMULATOR_HOST": datastore.host,
-    }
-
-
 @pytest.fixture
 async def started(datastore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
-    async with processes(tmp_path, tmp_path / "log", **settings_of(datastore, pubsub)) as all_of_them:
+    async with processes(tmp_path, tmp_path / "log", **settings_of(pubsub, datastore), **SOON) as all_of_them:
         yield all_of_them
 
 
@@ -73,7 +61,7 @@ async def world(
             datastore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
             pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
         await provision(pubsub.client(), pubsub.place, lease=60, retention=keeps)
-        settings = settings_of(datastore, pubsub) | time.environment
+        settings = settings_of(pubsub, datastore) | SOON | time.environment
         async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
             yield time, all_of_them
         await pubsub.close()

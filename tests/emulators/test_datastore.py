@@ -7,7 +7,7 @@ import pytest
 from shared.datastore.keys import COUNT, DatastorePlace, integer
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.model.errors import RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.applied import AppliedContract
 from tests.contracts.compactions import CompactionContract
@@ -17,7 +17,7 @@ from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.contracts.suites import StoreSuites
-from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.datastore_fixtures import PROJECT, Datastore, insist
 
 
 class InTurn:
@@ -53,15 +53,6 @@ class TestBlindOfTwoProcesses(
         return InTurn(await datastore.store(), await datastore.store())  # type: ignore[return-value] # it is, in turn
 
 
-async def delete(datastore: Datastore, *keys: object) -> None:
-    """As anybody may."""
-    client = datastore.client()
-    request = client.commit_request()
-    for key in keys:
-        request.mutations.add().delete.CopyFrom(key)
-    await client.commit(request)
-
-
 async def test_the_probe_leaves_nothing(datastore: Datastore) -> None:
     store = await datastore.store()
     assert await store.sweep(StoreMillis(LATER * 2), 10) == 0
@@ -71,7 +62,7 @@ async def test_a_shard_that_was_deleted_is_made_anew_with_its_config(datastore: 
     store, place = await datastore.store(), datastore.place
     for counter in ("a", "b"):
         await store.apply(commit(ShardAdd(counter, 3, 5, 4)))
-    await delete(datastore, place.shard("a", 3), place.config("a"))
+    await datastore.delete(place.shard("a", 3), place.config("a"))
     assert await total(store, "a") == 0
     await store.apply(commit(ShardAdd("a", 3, 7, 4), ShardAdd("b", 3, 7, 4)))
     assert await store.shards(["a", "b"]) == {"a": 4, "b": 4}
@@ -93,7 +84,7 @@ async def test_shards_that_others_make_are_read_by_those_who_know_of_fewer(datas
 async def test_a_shard_whose_config_is_gone_is_made_readable_again(datastore: Datastore) -> None:
     store, place = await datastore.store(), datastore.place
     await store.apply(commit(ShardAdd("a", 2, 5, 3)))
-    await delete(datastore, place.config("a"))
+    await datastore.delete(place.config("a"))
     another = await datastore.store()
     await another.apply(commit(ShardAdd("a", 2, 1, 3)))
     assert await another.shards(["a"]) == {"a": 3}
@@ -102,17 +93,6 @@ async def test_a_shard_whose_config_is_gone_is_made_readable_again(datastore: Da
 
 async def test_many_at_once_from_two_processes_on_one_shard(datastore: Datastore) -> None:
     stores = [await datastore.store(), await datastore.store()]
-
-    async def insist(store: DatastoreStore, one: Commit) -> None:
-        """As a flusher does: the same ids again until the receipts tell."""
-        while True:
-            try:
-                await store.apply(one)
-            except AlreadyAppliedError:
-                return
-            except TransientError:
-                continue
-
     commits = [commit(("hot", number), keys=(f"hot-{number}",)) for number in range(100)]
     async with asyncio.timeout(60):
         await asyncio.gather(*(insist(stores[number % 2], one) for number, one in enumerate(commits)))
@@ -142,35 +122,22 @@ async def test_big_sums_at_once_on_one_shard_all_count(datastore: Datastore) -> 
 
 
 async def test_what_else_an_entity_has_is_kept(datastore: Datastore) -> None:
-    store, client = await datastore.store(), datastore.client()
-    request = client.commit_request()
-    upsert = request.mutations.add().upsert
-    upsert.key.CopyFrom(datastore.place.shard("a", 0))
-    upsert.properties[COUNT].integer_value = 40
-    upsert.properties["theirs"].string_value = "kept"
-    await client.commit(request)
+    store, shard = await datastore.store(), datastore.place.shard("a", 0)
+    await datastore.put(shard, {COUNT: {"integer_value": 40}, "theirs": {"string_value": "kept"}})
     await store.apply(commit(("a", 2)))
-    (found,) = (await client.look_up([datastore.place.shard("a", 0)])).entities
+    (found,) = (await datastore.client().look_up([shard])).entities
     assert integer(found.entity, COUNT) == 42
     assert found.entity.properties["theirs"].string_value == "kept"
 
 
-async def put_numbered_config(datastore: Datastore, number: int) -> None:
-    """As an application may, which has the store give names."""
-    client = datastore.client()
-    request = client.commit_request()
-    upsert = request.mutations.add().upsert
-    upsert.key.CopyFrom(datastore.place.config("a"))
-    upsert.key.path[-1].id = number
-    await client.commit(request)
-
-
 async def test_numbers_for_names_are_no_counters(datastore: Datastore) -> None:
-    """A list that showed them, without a name, would never go on from there."""
+    """An application may have the store give names. A list that showed them would never go on from there."""
     store = await datastore.store()
     await store.raise_shards("a", 1)
     for number in (5, 6):
-        await put_numbered_config(datastore, number)
+        key = datastore.place.config("a")
+        key.path[-1].id = number
+        await datastore.put(key, {})
     assert [*await store.names("", "", 2)] == ["a"]
     assert [*await store.names("", "", 2, "b")] == ["a"]
 

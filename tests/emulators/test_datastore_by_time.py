@@ -98,12 +98,7 @@ class TestByTime:
 
     async def test_what_others_counted_before_is_not_whole(self, datastore: Datastore) -> None:
         store = await datastore.store()
-        client = datastore.client()
-        request = client.commit_request()
-        shard = datastore.place.entity(datastore.place.shard("other", 0))
-        shard.properties[COUNT].integer_value = 7
-        request.mutations.add().insert.CopyFrom(shard)
-        await client.commit(request)
+        await datastore.put(datastore.place.shard("other", 0), {COUNT: {"integer_value": 7}})
         await shown()
         assert await since(store, KEPT) == FOR_EVER
         await store.apply(adding((1, 1)))

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.datastore.store import DatastoreStore
-from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.words import Commit, ShardAdd
+from shared.model.words import ShardAdd
 from tests.contracts.store import commit, total
 from tests.emulators.application import Run, application_on, get_count, increase_shards, increment
-from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.datastore_fixtures import Datastore, insist
 
 TIMES = 15
 
@@ -19,19 +17,6 @@ TIMES = 15
 def application(datastore: Datastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     with application_on(datastore, monkeypatch) as run:
         yield run
-
-
-async def insist(store: DatastoreStore, one: Commit) -> None:
-    """As a flusher does."""
-    while True:
-        try:
-            await store.apply(one)
-        except AlreadyAppliedError:
-            return
-        except TransientError:
-            await asyncio.sleep(0.01)
-        else:
-            return
 
 
 async def test_both_count_at_the_same_time_and_read_the_same(datastore: Datastore, application: Run) -> None:

@@ -1,7 +1,5 @@
 """A `count` that another application stored as something else than an integer: read for what it is, or said."""
 
-from typing import Any
-
 import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, judge, look
@@ -21,17 +19,6 @@ WRONG = {"string_value": "5", "boolean_value": True, "null_value": 0, "double_va
 NAMES = {"string_value": "string", "boolean_value": "boolean", "null_value": "null", "double_value": "double"}
 
 
-async def put(datastore: Datastore, key: Any, name: str, **value: Any) -> None:
-    """As another application would."""
-    client = datastore.client()
-    request = client.commit_request()
-    entity = request.mutations.add().upsert
-    entity.key.CopyFrom(key)
-    for kind, one in value.items():
-        setattr(entity.properties[name], kind, one)
-    await client.commit(request)
-
-
 async def total(store: DatastoreStore, counter: str = "a") -> Total:
     async with store.snapshot() as snapshot:
         totals, _ = await snapshot.read([counter], ())
@@ -42,12 +29,12 @@ async def test_a_whole_number_stored_as_a_double_is_that_number(datastore: Datas
     """And the next sum is added to it."""
     store = await datastore.store()
     await store.apply(commit(("a", 1)))
-    await put(datastore, datastore.place.shard("a", 0), COUNT, double_value=41.0)
+    await datastore.put(datastore.place.shard("a", 0), {COUNT: {"double_value": 41.0}})
     assert (await total(store)).value == 41
     assert not (await total(store)).flaw
     await (await datastore.store()).apply(commit(("a", 1)))
     assert (await total(store)).value == 42
-    await put(datastore, datastore.place.config("a"), NUM_SHARDS, double_value=1.0)
+    await datastore.put(datastore.place.config("a"), {NUM_SHARDS: {"double_value": 1.0}})
     assert await store.shards(["a"]) == {"a": 1}
     assert (await total(store)).value == 42
     ledger = await look(store, ["a"], 0.0)
@@ -66,7 +53,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     await store.apply(commit(("a", 3)))
     place = datastore.place
     key, name = (place.shard("a", 0), COUNT) if what == "shard" else (place.config("a"), NUM_SHARDS)
-    await put(datastore, key, name, **{kind: WRONG[kind]})
+    await datastore.put(key, {name: {kind: WRONG[kind]}})
     flaw = f"{name} of {said(key)} is no whole number, but a {NAMES[kind]}"
     assert (await total(store)).flaw == flaw
     clock = ManualClock()
@@ -90,11 +77,11 @@ async def test_nothing_is_added_to_it(datastore: Datastore, kind: str) -> None:
     """The server would put the sum in its place. There are other shards."""
     store = await datastore.store()
     await store.apply(commit(("a", 3)))
-    await put(datastore, datastore.place.shard("a", 0), COUNT, **{kind: WRONG[kind]})
+    await datastore.put(datastore.place.shard("a", 0), {COUNT: {kind: WRONG[kind]}})
     fresh = await datastore.store()
     with pytest.raises(ShardFullError):
         await fresh.apply(commit(("a", 4)))
-    await put(datastore, datastore.place.config("b"), NUM_SHARDS, **{kind: WRONG[kind]})
+    await datastore.put(datastore.place.config("b"), {NUM_SHARDS: {kind: WRONG[kind]}})
     with pytest.raises(RefusedError, match="num_shards of"):
         await fresh.apply(commit(("b", 4)))
 
@@ -102,7 +89,7 @@ async def test_nothing_is_added_to_it(datastore: Datastore, kind: str) -> None:
 async def test_a_double_that_has_no_room_for_ones_is_not_added_to(datastore: Datastore) -> None:
     store = await datastore.store()
     await store.apply(commit(("a", 3)))
-    await put(datastore, datastore.place.shard("a", 0), COUNT, double_value=2.0**53)
+    await datastore.put(datastore.place.shard("a", 0), {COUNT: {"double_value": 2.0**53}})
     assert (await total(store)).value == 2**53
     fresh = await datastore.store()
     try:
@@ -116,7 +103,7 @@ async def test_a_compaction_does_not_drop_it(datastore: Datastore) -> None:
     store = await datastore.store()
     await store.raise_shards("a", 3)
     await store.apply(commit(("a", 3)))
-    await put(datastore, datastore.place.shard("a", 2), COUNT, string_value="5")
+    await datastore.put(datastore.place.shard("a", 2), {COUNT: {"string_value": "5"}})
     with pytest.raises(CrowdedError, match="is no whole number"):
         await store.compact("a", 1, Receipt("k1", StoreMillis(10**14), "applied"))
     assert (await total(store)).flaw

@@ -1,7 +1,6 @@
 """A publisher sends nothing that no subscription would keep, and goes on when one is there."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -13,7 +12,7 @@ from shared.model.words import Delivery
 from shared.pubsub.client import TIMEOUT, PubsubClient
 from shared.pubsub.setup import KeptPublisher, provision
 from tests.contracts.broker import message, numbers, pull_all
-from tests.emulators.front import Front, front
+from tests.emulators.front import Front
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub
 
 LONG = 3_600.0
@@ -24,12 +23,6 @@ def kept(pubsub: Pubsub, host: str = "", **settings: Any) -> KeptPublisher:
     place = pubsub.place
     settings = {"patience": 0.3, "every": 0.0, "again": 0.0} | settings
     return KeptPublisher(pubsub.client(host), place.topic, place.subscription, **settings)
-
-
-@pytest.fixture
-async def before(pubsub: Pubsub) -> AsyncIterator[Front]:
-    async with front(pubsub.host) as one:
-        yield one
 
 
 async def test_nothing_is_sent_to_nobody_and_it_goes_on_by_itself(pubsub: Pubsub) -> None:

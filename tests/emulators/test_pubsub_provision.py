@@ -74,15 +74,6 @@ async def test_what_was_published_while_no_subscription_was_there_is_rescued_by_
     assert numbers(await pull_all(empty_pubsub.subscription(), 2)) == [1, 2]
 
 
-async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) -> None:
-    client, place = empty_pubsub.client(), empty_pubsub.place
-    await provision(client, place, lease=60.0, retention=WEEK)
-    other = type(place)(place.project, f"{place.topic_id}-2", place.subscription_id)
-    lines = await provision(client, other, lease=60.0, retention=WEEK)
-    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another in COUNTERSINK_BROKER"
-    assert f"{place.subscription}: {wrong}" in lines
-
-
 class Cloud(PubsubClient):
     """Updates what the emulator does not: whether a subscription expires."""
 

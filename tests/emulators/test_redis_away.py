@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -22,20 +21,11 @@ from tests.emulators.redis_fixtures import (
     exact,
     keys,
     names_in,
+    through,
     until,
     until_exact,
     until_inexact,
 )
-
-
-@pytest.fixture
-async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
-    async with proxy(redis.host) as network:
-        yield network
-
-
-def through(network: Proxy) -> str:
-    return f"redis://{network.address}/0"
 
 
 async def test_a_process_that_never_reached_it_accepts_all_the_same(redis: RedisServer, fleet: Fleet) -> None:

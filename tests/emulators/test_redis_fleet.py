@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tests.emulators.redis_fixtures import (
     exact,
     keys,
     names_in,
+    through,
     until,
     until_exact,
     until_inexact,
@@ -42,16 +42,6 @@ from tests.emulators.redis_fixtures import (
 
 SOON = 0.5
 """Seconds in which a process of these tests looks at the fleet."""
-
-
-@pytest.fixture
-async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
-    async with proxy(redis.host) as network:
-        yield network
-
-
-def through(network: Proxy) -> str:
-    return f"redis://{network.address}/0"
 
 
 def member_of(overlay: RedisOverlay) -> Member:

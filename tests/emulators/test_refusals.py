@@ -23,8 +23,8 @@ from shared.wire.codec import encode
 from tests.cli.running import run
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.datastore_fixtures import Datastore
-from tests.emulators.front import Front, front
-from tests.emulators.pubsub_fixtures import Pubsub
+from tests.emulators.front import Front
+from tests.emulators.pubsub_fixtures import Pubsub, settings_of
 from tests.processes.harness import Processes, processes
 from tests.world.manual_clock import ManualClock
 
@@ -33,27 +33,13 @@ MET = 10
 
 
 @pytest.fixture
-async def before(pubsub: Pubsub) -> AsyncIterator[Front]:
-    async with front(pubsub.host) as one:
-        yield one
-
-
-def settings_of(pubsub: Pubsub, store: Datastore, host: str, folder: Path) -> dict[str, str]:
-    place = pubsub.place
-    return {
-        "COUNTERSINK_BROKER": f"pubsub://{place.project}/{place.topic_id}?subscription={place.subscription_id}",
-        "COUNTERSINK_STORE": f"datastore://{store.place.project}?namespace={store.place.namespace}",
-        "DATASTORE_EMULATOR_HOST": store.host,
-        "COUNTERSINK_SPOOL": f"{folder}/spool.db",
+async def started(pubsub: Pubsub, datastore: Datastore, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = settings_of(pubsub, datastore) | {
+        "COUNTERSINK_SPOOL": f"{tmp_path}/spool.db",
         "COUNTERSINK_SPOOL_DISK": "durable",
         "COUNTERSINK_FLUSH_INTERVAL": "0.1",
-        "PUBSUB_EMULATOR_HOST": host,
+        "PUBSUB_EMULATOR_HOST": before.address,
     }
-
-
-@pytest.fixture
-async def started(pubsub: Pubsub, datastore: Datastore, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
-    settings = settings_of(pubsub, datastore, before.address, tmp_path)
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         yield started
 

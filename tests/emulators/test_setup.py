@@ -19,8 +19,8 @@ from shared.model.buckets import Monotonic, StoreMillis, WallSeconds
 from shared.model.errors import SettingsError
 from shared.model.words import Commit, Receipt
 from tests.cli.running import Done, environment, run
-from tests.emulators.datastore_fixtures import PROJECT, Datastore
-from tests.emulators.pubsub_fixtures import Pubsub
+from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.pubsub_fixtures import Pubsub, settings_of
 from tests.processes.harness import Processes
 
 DAY = 86_400
@@ -31,16 +31,9 @@ class Cloud:
     """A set-up on the emulators, and the commands that work with it."""
 
     def __init__(self, pubsub: Pubsub, datastore: Datastore, **hosts: str) -> None:
-        place = pubsub.place
         self.pubsub = pubsub
         self.datastore = datastore
-        self.settings = {
-            "COUNTERSINK_BROKER": f"pubsub://{place.project}/{place.topic_id}?subscription={place.subscription_id}",
-            "COUNTERSINK_STORE": f"datastore://{PROJECT}?namespace={datastore.place.namespace}",
-            "PUBSUB_EMULATOR_HOST": pubsub.host,
-            "DATASTORE_EMULATOR_HOST": datastore.host,
-            "COUNTERSINK_SPOOL": "off",
-        } | hosts
+        self.settings = settings_of(pubsub, datastore) | hosts
 
     async def run(self, *arguments: str, **settings: str) -> Done:
         return await asyncio.to_thread(run, *arguments, cwd=None, **(self.settings | settings))
