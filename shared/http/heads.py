@@ -48,6 +48,8 @@ _ONCE: Final = frozenset(
     }
 )
 """Headers that may stand once: aiohttp refuses most of them if they stand twice."""
+_CONNECTIONS: Final = (b"connection", b"proxy-connection")
+"""Headers that end a connection. aiohttp reads both alike."""
 _UNUSUAL: Final = frozenset(
     {b"access-control-request-method", b"content-encoding", b"expect", b"origin", b"te", b"trailer"}
 )
@@ -123,7 +125,7 @@ class Heads:
             if field is None:
                 raise RefusedError
             name, value = field[1].lower(), field[2].rstrip(b"\t ")
-            if name == b"connection":
+            if name in _CONNECTIONS:
                 connection += [word.strip(b"\t ").lower() for word in value.split(b",")]
             elif name in headers:
                 if name in _ONCE:
@@ -135,8 +137,7 @@ class Heads:
             raise RefusedError
         if not length.isdigit() or len(length) > 15 or b"sec-websocket-key1" in headers:  # noqa: PLR2004 (a petabyte)
             raise RefusedError
-        is_last = b"close" in connection or headers.get(b"proxy-connection", b"").lower() == b"close"
-        is_last |= b"upgrade" in headers
+        is_last = b"close" in connection or b"upgrade" in headers
         is_usual &= coding is None and not is_last and _UNUSUAL.isdisjoint(headers)
         is_usual &= connection in ([], [b"keep-alive"]) and b"proxy-connection" not in headers
         plain = self._plain(headers) if is_usual and self._plain is not None else None

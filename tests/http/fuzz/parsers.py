@@ -43,7 +43,7 @@ def parsers(seed: int) -> tuple[bytes, str]:
             (batch, bodies.plain_batch),
             (_message, bodies.batch),
             (_message, _own_message),
-            (_head, _request),
+            (head, _request),
         )
     )
     body = data(chance)
@@ -223,18 +223,18 @@ def _request(chance: Random) -> bytes:
     return request(chance, undurable=False).data
 
 
-def _head(data: bytes) -> Answers:
+def head(data: bytes) -> Answers:
     """What the front takes for a head, aiohttp reads as the same one."""
     block, _, _ = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
     try:
-        line, head = _HEADS.read(block)
+        line, known = _HEADS.read(block)
     except RefusedError:
         return None, None
-    passed = lent(block + b"\r\n\r\n", is_last=head.is_last)
+    passed = lent(block + b"\r\n\r\n", is_last=known.is_last)
     loop = asyncio.new_event_loop()
     try:
-        return (*line, head.length, head.is_last, head.plain and (head.plain.said, head.plain.key)), _by_aiohttp(
-            passed, loop, is_plain=head.plain is not None, is_last=head.is_last
+        return (*line, known.length, known.is_last, known.plain and (known.plain.said, known.plain.key)), _by_aiohttp(
+            passed, loop, is_plain=known.plain is not None, is_last=known.is_last
         )
     finally:
         loop.close()

@@ -30,6 +30,21 @@ def test_all_ways_agree() -> None:
     assert tally.fast > SEEDS / 2
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"Proxy-Connection: close",),
+        (b"Proxy-Connection: x, Close",),
+        (b"Proxy-Connection: close", b"Proxy-Connection: x"),
+        (b"Proxy-Connection: closed",),
+        (b"Connection: close", b"Proxy-Connection: keep-alive"),
+    ],
+)
+def test_whether_a_connection_ends_is_read_as_aiohttp_does(lines: tuple[bytes, ...]) -> None:
+    ours, its = parsers.head(b"".join(b"%b\r\n" % line for line in (b"GET / HTTP/1.1", b"Host: h", *lines, b"")))
+    assert ours == its
+
+
 async def test_they_agree_over_real_sockets(tmp_path: Path) -> None:
     async with pair(tmp_path) as services:
         for one in framed(SOCKETS):
