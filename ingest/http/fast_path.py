@@ -8,7 +8,7 @@ requests of a plain form are taken. All others are left to aiohttp and the route
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -200,9 +200,11 @@ class FastPath:
         return Waiting(ACCEPTED, [begun], lambda _: accepted_many(increments, receipt, uses.second()), done)
 
     @staticmethod
-    def _read(head: Head, read: Callable[[Caller], Awaitable[bytes]], caller: Caller, begun: float) -> Waiting:
+    def _read(
+        head: Head, read: Callable[[Caller], Coroutine[Any, Any, bytes]], caller: Caller, begun: float
+    ) -> Waiting:
         token = REQUEST.set(RequestContext(head.headers))
-        done = asyncio.ensure_future(read(caller))
+        done = asyncio.get_running_loop().create_task(read(caller))  # `ensure_future` takes 2 µs more
         REQUEST.reset(token)
         return Waiting(200, [begun], bytes, done)
 
