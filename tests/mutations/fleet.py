@@ -105,7 +105,7 @@ mutation(
 @around(
     "what an heir has published of a spool is not awaited",
     "shared.model.fleet.Fleet.takes_over",
-    "tests/unit/model/test_fleet.py",
+    EVIDENCE,
 )
 def _(takes_over: Any, self: Any, dead: Any, now: int) -> Any:
     after = takes_over(self, dead, now)

@@ -218,6 +218,20 @@ async def test_what_another_import_saw_later_has_not_shrunk() -> None:
     assert (await parts.totals())["a"] == 9
 
 
+class LostAnswers(MemoryStore):
+    """Each commit takes place, and its maker hears of a failure."""
+
+    async def apply(self, commit: Commit) -> Instant:
+        await super().apply(commit)
+        raise TransientError("no answer")
+
+
+async def test_a_commit_that_was_doubtful_counts_and_is_counted_once() -> None:
+    parts = Parts(FakeSource({"a": 5}), LostAnswers)
+    assert await parts.run() == [ImportOutcome("a", 5, 5)]
+    assert await parts.totals() == {"a": 5}
+
+
 class Refuses(MemoryStore):
     """One counter."""
 
