@@ -11,7 +11,7 @@ import pytest
 
 from tests.http import answer as answers
 from tests.http import contract
-from tests.http.both_ways import connected, poll, post
+from tests.http.both_ways import connected, connections, poll, post
 from tests.http.service import Service, running
 
 HEAD: Final = b"POST /v1/counters/there HTTP/1.1\r\nHost: h\r\n"
@@ -288,3 +288,31 @@ async def test_many_tiny_chunks_are_refused(service: Service, size: int) -> None
     assert answer.status == 400
     assert "tiny chunks" in answer.json["detail"]
     assert await service.value("a") == 0
+
+
+@pytest.mark.parametrize("leaves", ["abort", "write_eof"])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_lines_of_a_body_that_ends_early_do_not_count(service: Service, leaves: str, *, chunked: bool) -> None:
+    lines = b'{"counter":"a"}\n{"counter":"b"}\n'
+    body = b"Transfer-Encoding: chunked\r\n\r\n20\r\n" + lines if chunked else b"Content-Length: 99\r\n\r\n" + lines
+    async with connected(service) as client:
+        client.writer.write(b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-ndjson\r\n" + body)
+        (connection,) = connections(service)
+        await poll(lambda: connection._state)
+        getattr(client.writer.transport, leaves)()
+        await poll(lambda: connection not in connections(service))
+    assert await service.totals() == {}
+
+
+async def test_lines_do_not_count_if_a_broken_chunk_follows_before_anybody_reads_them(service: Service) -> None:
+    """An event loop may read several times in one turn."""
+    lines = b'{"counter":"a"}\n{"counter":"b"}\n'
+    async with connected(service) as client:
+        client.writer.write(BATCH.replace(b"Connection: close", b"Content-Type: application/x-ndjson"))
+        (connection,) = connections(service)
+        await poll(lambda: connection._request is not None and connection._request.content._waiter is not None)
+        connection.data_received(b"20\r\n%b\r\n" % lines)
+        connection.data_received(b"no size\r\n")
+        await client.until(lambda: client.closed)
+    assert answers.parse(client.seen).status == 400
+    assert await service.totals() == {}
