@@ -30,6 +30,7 @@ from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.counters.reader import LONGEST_AGE
 from shared.model.buckets import LENGTHS
 from shared.model.jobs import LONGEST_ID, flaw_of_prefix
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, flaw_of_delta
 from shared.wire.strict_json import or_null
 
@@ -87,7 +88,8 @@ NAMED: Final[Schema] = {
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_ID_BYTES,
-        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least 8 days.",
+        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least"
+        f" {CLIENT_IDS_REMEMBERED // DAY} days.",
     },
     "Delta": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA, "default": 1},
     "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},

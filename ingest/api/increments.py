@@ -21,14 +21,13 @@ from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem, problem_of, said_of
 from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
-from ingest.parsing.parse import BodyError
+from ingest.parsing.parse import MOST_IN_REQUEST, BodyError
 from shared.counters.reader import Reader
 from shared.model.errors import CountersinkError
 from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment, Reading
 from shared.runtime import metrics
 from shared.runtime.retry import all_of
-from shared.wire.codec import MAX_ITEMS
 
 Found = TypeVar("Found", bound=parse.Parsed | None)
 Some = TypeVar("Some", bound=parse.Parsed)
@@ -154,7 +153,7 @@ SCHEMAS: Final[Schema] = {
         "type": "array",
         "items": ref("Item"),
         "minItems": 1,
-        "maxItems": MAX_ITEMS,
+        "maxItems": MOST_IN_REQUEST,
         "description": "Invalid items are rejected; the valid ones count.",
     },
     "Map": an_object(
@@ -164,7 +163,7 @@ SCHEMAS: Final[Schema] = {
                 "propertyNames": ref("Name"),
                 "additionalProperties": ref("Delta"),
                 "minProperties": 1,
-                "maxProperties": MAX_ITEMS,
+                "maxProperties": MOST_IN_REQUEST,
             }
         },
         description="The delta of each counter. Invalid entries are rejected; the valid ones count.",

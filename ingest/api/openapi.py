@@ -17,15 +17,17 @@ from ingest.access.scopes import TO_COUNT
 from ingest.api import events, fields, increments, receipts
 from ingest.api.fields import Body, Form, Header, Json, Nothing, Schema, hints_of, marks, ref
 from ingest.api.routes import ROUTES, TEXT, Gives, Route, Takes
+from ingest.http.bodies import CODINGS
 from shared.http.answers import MOST_COUNTERS
 
-_DESCRIPTION: Final = """\
+_DESCRIPTION: Final = f"""\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
 not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
-gzip or deflate. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`, `/readyz`,
-`/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
+{" or ".join(CODINGS)}. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`,
+`/readyz`, `/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem
+documents.
 
 Operations with `security` need a key where a service has keys, and nothing where it has none.
 
@@ -51,7 +53,7 @@ _FAILURES: Final = {
     413: "The body is too large (more than 1 MiB if it is about one counter) or compressed too much, has too many"
     " increments or other values, or names too many counters for one Idempotency-Key.",
     414: "The URL is longer than 16 KiB.",
-    415: "The Content-Encoding is not gzip, deflate or identity.",
+    415: f"The Content-Encoding is not {', '.join(CODINGS)} or identity.",
     422: "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
     429: "This client or this counter has its full share of what may wait, this key has counted more than its rate"
     " allows, too much of what this client sent was refused, too many exports are kept or jobs of this owner run, or"

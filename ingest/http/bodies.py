@@ -26,6 +26,8 @@ RATIO: Final = 100
 _PART: Final = 4
 """1/4 of the largest body is allowed whatever the ratio: increments of one counter are very much alike."""
 TOO_LARGE: Final = 413
+CODINGS: Final = ("gzip", "deflate")
+"""How bodies may be compressed."""
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """The content codings that clients may use, with zlib's `wbits` for each."""
 
@@ -56,9 +58,9 @@ def unpacked(body: bytes, coding: str, most: int) -> bytes:
     if coding not in _WINDOWS:
         raise Problem(
             415,
-            f"the Content-Encoding {coding[:100]!r} is not supported: use gzip, deflate or none",
+            f"the Content-Encoding {coding[:100]!r} is not supported: use {', '.join(CODINGS)} or none",
             field="Content-Encoding",
-            headers={"Accept-Encoding": "gzip, deflate"},
+            headers={"Accept-Encoding": ", ".join(CODINGS)},
         )
     stream = zlib.decompressobj(_WINDOWS[coding])
     try:

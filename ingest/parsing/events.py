@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
-from ingest.parsing.parse import BodyError, Parsed, check_values, load
+from ingest.parsing.parse import MOST_IN_REQUEST, BodyError, Parsed, check_values, load
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
-from shared.wire.codec import MAX_ITEMS, Content, content_of, content_of_value
+from shared.wire.codec import Content, content_of, content_of_value
 
 MOST_EVENTS: Final = 400
 """Most events in one request. The receipt names each of them, and has to fit into a URL."""
@@ -133,8 +133,8 @@ def _batch(body: bytes) -> Events:
         except _Wrong as wrong:
             reasons[index] = str(wrong)
     found.refuse(reasons)
-    if found.batch.increments > MAX_ITEMS:
-        raise BodyError(413, f"more than {MAX_ITEMS} increments in one request: send several")
+    if found.batch.increments > MOST_IN_REQUEST:
+        raise BodyError(413, f"more than {MOST_IN_REQUEST} increments in one request: send several")
     if not found.events:
         raise none_valid(found)
     return found

@@ -115,7 +115,9 @@ LONGEST_TOLD: Final = 1_000
 _SINGLE: Final = ObjectShape(
     'empty or a JSON object such as {"delta": 1, "id": "…"}', {name: FIELDS[name] for name in ("delta", "id")}
 )
-_MOST_COMMAS: Final = 4 * MAX_ITEMS
+MOST_IN_REQUEST: Final = MAX_ITEMS
+"""Most increments in one request. A message may have as many, whatever this says."""
+_MOST_COMMAS: Final = 4 * MOST_IN_REQUEST
 """Most commas outside of strings: an increment has three fields at most."""
 _PIECE: Final = 65_536
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
@@ -179,7 +181,7 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
     if comes_as_form(text):
         return _good(_items([fields(text)], allowed))
     check_values(text)
-    if allowed is ALL_DELTAS and (good := plain_batch(text, MAX_ITEMS)) is not None:
+    if allowed is ALL_DELTAS and (good := plain_batch(text, MOST_IN_REQUEST)) is not None:
         return Parsed(good)
     if text[:1] == b"[":
         items = load(text)
@@ -209,7 +211,7 @@ def _good(parsed: Parsed) -> Parsed:
 
 def quick(body: bytes) -> Parsed | None:
     """The same as `batch` for a batch of the plain form, which is read in less time; None if it is of another form."""
-    good = plain_batch(body.strip(SPACE), MAX_ITEMS)
+    good = plain_batch(body.strip(SPACE), MOST_IN_REQUEST)
     return None if good is None else Parsed(good)
 
 
@@ -279,22 +281,22 @@ _NOT_TOLD: Final = _Broken("not valid JSON")
 
 
 def _too_many(count: int) -> None:
-    if count > MAX_ITEMS:
-        raise BodyError(413, f"more than {MAX_ITEMS} increments or other values in one request: send several")
+    if count > MOST_IN_REQUEST:
+        raise BodyError(413, f"more than {MOST_IN_REQUEST} increments or other values in one request: send several")
 
 
 def check_values(text: bytes) -> None:
     """Refuse the body before it is parsed: to make millions of values would keep the process busy for seconds. What
     stands in strings does not count. It is done piece by piece, since nothing else could run meanwhile.
     """
-    if text.count(b"{") + text.count(b"[") <= MAX_ITEMS + 2 and text.count(b",") <= _MOST_COMMAS:
+    if text.count(b"{") + text.count(b"[") <= MOST_IN_REQUEST + 2 and text.count(b",") <= _MOST_COMMAS:
         return
     plain_strings = b"\\" not in text and b"\n" not in text
     objects, commas = -2, 0
     for rest in _outside_plain_strings(text) if plain_strings else _outside_strings(text):
         objects += rest.count(b"{") + rest.count(b"[")
         commas += rest.count(b",")
-        _too_many(max(objects, commas - _MOST_COMMAS + MAX_ITEMS))
+        _too_many(max(objects, commas - _MOST_COMMAS + MOST_IN_REQUEST))
 
 
 def _outside_plain_strings(text: bytes) -> Iterator[bytes]:
