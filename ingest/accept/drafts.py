@@ -84,8 +84,10 @@ class Draft(Batch):
     """Sums of its first counters, of one increment each, that `add_up` adds to those in `sums`."""
     senders: dict[str, int] = field(default_factory=dict)
     """How much of the room each tenant holds until this draft is published."""
-    begun: list[float] = field(default_factory=list)
-    """When its requests of the fast path began, as long as none of them is answered."""
+    posts: list[Any] = field(default_factory=list)
+    """Who waits for it on the fast path, each with the place of its increment in `keyed`, or -1. All are answered
+    together.
+    """
     awaited: bool = False
     """Whether somebody waits until it is applied."""
     links: SpanLinks | None = None

@@ -7,6 +7,7 @@ requests of a plain form are taken. All others are left to aiohttp and the route
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
@@ -39,6 +40,8 @@ from shared.runtime.traces import REQUEST, RequestContext, sampled_in
 if TYPE_CHECKING:
     from ingest.http.router import RequestLog
 
+_log = logging.getLogger(__name__)
+
 POST: Final = "POST /v1/counters/{name}"
 _MANY: Final = find("POST", "/v1/increments")
 _BATCH: Final = _MANY.label
@@ -55,16 +58,12 @@ class Head(NamedTuple):
     said: Credentials
 
 
-class Waiting(NamedTuple):
-    """A request that is taken, and what it waits for."""
+class Asker(NamedTuple):
+    """Who waits for the answer to a request that the door let in."""
 
-    status: int
-    """If all goes well."""
-    begun: list[float]
-    """When it began, and others that are answered in the same turn of the event loop. It is empty once they are."""
-    told: Callable[[Any], bytes]
-    """Makes the answer of what `done` returns."""
-    done: asyncio.Future[Any]
+    front: Front
+    caller: Caller
+    begun: float
 
 
 class Request(NamedTuple):
@@ -75,8 +74,8 @@ class Request(NamedTuple):
     head: Head
     names: Collection[str]
     """Counters that it may make."""
-    take: Callable[[Caller, float], Waiting]
-    """Begins it for a caller whom the door lets in."""
+    take: Callable[[Asker], None]
+    """Begins it, and answers it later."""
     is_usual: bool = True
     """Whether it may be sent again, so that it pays to remember it."""
 
@@ -133,7 +132,7 @@ class FastPath:
             path, _, query = target.decode().partition("?")
             asked = find(method.decode(), path, query)
             if method == b"GET" and not body and "key=" not in query:
-                return Request(asked, asked.label, head, (), self._reading(found[1], Query(query), head))
+                return Request(asked, asked.label, head, (), self._reading(asked, found[1], Query(query), head))
             if method == b"POST" and found[1] is not None and found[2] is None and len(body) <= SMALL:
                 name = name_of(found[1].decode())
                 delta, client_id = parse.single(body, None)
@@ -152,12 +151,12 @@ class FastPath:
         take = partial(self._count_many, head, parsed.batch, len(body))
         return Request(_MANY, _BATCH, head, names, take, is_usual=False)  # a draft may keep the batch
 
-    def _reading(self, name: bytes | None, query: Query, head: Head) -> Callable[[Caller, float], Waiting]:
+    def _reading(self, asked: Target, name: bytes | None, query: Query, head: Head) -> Callable[[Asker], None]:
         if name is None:
             asks = read_parameters(ListAsks, query, head.headers)
-            return partial(self._read, head, lambda caller: self._reads.read_many(caller, asks))
+            return partial(self._read, asked.label, head, lambda caller: self._reads.read_many(caller, asks))
         counter, age = name_of(name.decode()), read_parameters(Age, query, head.headers).max_age
-        return partial(self._read, head, lambda _: self._reads.read_one(counter, age))
+        return partial(self._read, asked.label, head, lambda _: self._reads.read_one(counter, age))
 
     def begin(self, request: Request, front: Front) -> bytes | bool:
         target, route, head, names, take, _ = request
@@ -167,25 +166,27 @@ class FastPath:
         try:
             caller = self._door.enter(target, head.said, front.peer)
             front.tenant = caller.tenant
-            waiting = take(caller, begun)
+            take(Asker(front, caller, begun))
         except Exception as error:
             problem = problem_of(error)
             answered(route, problem.status, begun)
             return problem.written()
-        waiting.done.add_done_callback(partial(_answer, front, route, waiting))
         return True
 
-    def _count(self, name: str, delta: int, client_id: str | None, caller: Caller, begun: float) -> Waiting:
+    def _count(self, name: str, delta: int, client_id: str | None, asker: Asker) -> None:
+        caller = asker.caller
         caller.spend(1)
         if client_id is None:
             draft, place = self._publishing.add(name, delta, caller.tenant), -1
         else:
             draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
             place = len(draft.keyed) - 1
-        draft.begun.append(begun)
-        return Waiting(ACCEPTED, draft.begun, partial(_told_one, caller, draft, place), self._publishing.durable(draft))
+        if not draft.posts:
+            self._publishing.durable(draft).add_done_callback(partial(_answer_posts, draft))
+        draft.posts.append((asker, place))
 
-    def _count_many(self, head: Head, batch: Batch, size: int, caller: Caller, begun: float) -> Waiting:
+    def _count_many(self, head: Head, batch: Batch, size: int, asker: Asker) -> None:
+        caller = asker.caller
         self._bodies.check(caller.tenant, size)
         with self._bodies.judging(caller.tenant, size):
             caller.check_batch(batch)
@@ -197,16 +198,15 @@ class FastPath:
         receipt, uses = caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts]))), Uses(drafts, keyed)
         durable = [self._publishing.durable(draft) for draft in drafts]
         done: asyncio.Future[Any] = durable[0] if len(durable) == 1 else asyncio.ensure_future(all_of(durable))
-        return Waiting(ACCEPTED, [begun], lambda _: accepted_many(increments, receipt, uses.second()), done)
+        told = partial(_told_many, increments, receipt, uses)
+        done.add_done_callback(partial(_answer, asker, _BATCH, told))
 
     @staticmethod
-    def _read(
-        head: Head, read: Callable[[Caller], Coroutine[Any, Any, bytes]], caller: Caller, begun: float
-    ) -> Waiting:
+    def _read(route: str, head: Head, read: Callable[[Caller], Coroutine[Any, Any, bytes]], asker: Asker) -> None:
         token = REQUEST.set(RequestContext(head.headers))
-        done = asyncio.get_running_loop().create_task(read(caller))  # `ensure_future` takes 2 µs more
+        done = asyncio.get_running_loop().create_task(read(asker.caller))  # `ensure_future` takes 2 µs more
         REQUEST.reset(token)
-        return Waiting(200, [begun], bytes, done)
+        done.add_done_callback(partial(_answer, asker, route, None))
 
 
 def answered(route: str, status: int, *begun: float) -> None:
@@ -214,20 +214,49 @@ def answered(route: str, status: int, *begun: float) -> None:
     metrics.REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe_since(begun, perf_counter())
 
 
-def _told_one(caller: Caller, draft: Draft, place: int, _: None) -> bytes:
-    """What is told of an increment in the draft, at this place among those with ids, or -1."""
-    return accepted_one(caller.receipt(draft.id), is_second=place in draft.second_uses)
+def _told_many(increments: int, receipt: str, uses: Uses) -> bytes:
+    return accepted_many(increments, receipt, uses.second())
 
 
-def _answer(front: Front, route: str, waiting: Waiting, done: asyncio.Future[Any]) -> None:
-    status, begun, told, _ = waiting
+def _answer(asker: Asker, route: str, told: Callable[[], bytes] | None, done: asyncio.Future[Any]) -> None:
+    """Answer a batch with what is `told`, and a read with its result, or either with the error."""
+    front, _, begun = asker
     if done.cancelled():
         front.answer(None)
-        return
+    elif (problem := _problem_of(done)) is not None:
+        answered(route, problem.status, begun)
+        front.answer(problem.written())
+    else:
+        status, body = (200, done.result()) if told is None else (ACCEPTED, told())
+        answered(route, status, begun)
+        front.answer(written(status, body))
+
+
+def _answer_posts(draft: Draft, durable: asyncio.Future[None]) -> None:
+    """Answer all that the draft has. Most get the same bytes."""
+    posts: list[tuple[Asker, int]] = draft.posts
+    problem = refused = None
+    if not durable.cancelled():
+        problem = _problem_of(durable)
+        answered(POST, ACCEPTED if problem is None else problem.status, *[asker.begun for asker, _ in posts])
+        refused = None if problem is None else problem.written()
+    made: dict[tuple[int, bool], bytes] = {}
+    for (front, caller, _), place in posts:
+        answer = refused
+        if answer is None and not durable.cancelled():
+            whose = id(caller), place in draft.second_uses
+            answer = made.get(whose)
+            if answer is None:
+                told = accepted_one(caller.receipt(draft.id), is_second=whose[1])
+                made[whose] = answer = written(ACCEPTED, told)
+        try:
+            front.answer(answer)
+        except Exception:
+            _log.exception("a connection hit an unexpected error")  # the others get their answers
+            front.drop()
+
+
+def _problem_of(done: asyncio.Future[Any]) -> Problem | None:
     error = done.exception()
     assert error is None or isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
-    problem = None if error is None else problem_of(error)
-    if begun:
-        answered(route, status if problem is None else problem.status, *begun)
-        begun.clear()
-    front.answer(written(status, told(done.result())) if problem is None else problem.written())
+    return None if error is None else problem_of(error)
