@@ -123,8 +123,16 @@ PATIENCE = _gauge(
     "How long this flusher collects increments before it writes them. It grows while nobody waits for them.",
 )
 FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
-RAISES = _counter("countersink_shard_raises", "Counters that got more shards because they are written often.", ["why"])
-COMPACTIONS = _counter("countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"])
+RAISES = _counter(
+    "countersink_shard_raises",
+    "Counters that got more shards because they are written often. `why` is `rate` or `contention`.",
+    ["why"],
+)
+COMPACTIONS = _counter(
+    "countersink_compactions",
+    "Counters that this process reduced to fewer shards. `why` is `asked`, `cold` or `job`.",
+    ["why"],
+)
 for _why in ("rate", "contention"):
     RAISES.labels(_why)
 for _why in ("asked", "cold", "job"):
@@ -168,8 +176,8 @@ JOB_COUNTERS = _counter(
     "Counters that this process visited for jobs. A counter is visited again if its task is delivered again.",
     ["kind"],
 )
-SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
-READS = _counter("countersink_reads", "Counters read.", ["how"])
+SETS = _counter("countersink_sets", "Counters that this process changed. `how` is `set`, `reset` or `delete`.", ["how"])
+READS = _counter("countersink_reads", "Counters read. `how` is `cached` or `looked up`.", ["how"])
 INEXACT = _counter(
     "countersink_inexact_reads",
     "Counters read that were not exact. With Redis, ALERT if it rises for long.",
