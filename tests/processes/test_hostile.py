@@ -18,7 +18,7 @@ MIB: Final = 1_048_576
 MOST: Final = 4_000
 CROWD: Final = 5_000
 SOON: Final = 4.0
-"""Seconds within which the polite must be answered. Usual are 0.2, but the machine of the tests has other work, too."""
+"""Seconds of the server's processor time within which the polite must be answered. Usual are 0.2."""
 PER_CONNECTION: Final = 32
 """KiB."""
 ALL_AT_ONCE: Final = 8.0
