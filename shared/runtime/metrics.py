@@ -235,7 +235,7 @@ _PAGE: Final = resource.getpagesize()
 
 
 def watch_process() -> None:
-    """Show it in the  Values that only Linux tells are not shown elsewhere."""
+    """Show it from now on. Values that only Linux tells are not shown elsewhere."""
     CPU.set_function(time.process_time)
     RESIDENT.set_function(_resident)
     OPEN_FILES.set_function(_open_files)
