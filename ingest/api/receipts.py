@@ -17,7 +17,7 @@ from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES
 from shared.ports.overlay import Overlay
 from shared.ports.store import ReceiptBook
 from shared.runtime.clock import Clock
-from shared.runtime.retry import ended
+from shared.runtime.retry import ended, set_within
 
 _log = logging.getLogger(__name__)
 
@@ -193,9 +193,7 @@ class AppliedWaits:
                 return
             took = self._clock.monotonic() - begun
             await asyncio.sleep(min(LEISURE * took, LONGEST_PAUSE))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(POLL):
-                    await self._applied.wait()
+            await set_within(self._applied, POLL)
 
     async def _look(self) -> None:
         """Look once for everything that the present waits need, then end those that have it or whose client is gone."""

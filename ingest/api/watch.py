@@ -23,7 +23,7 @@ from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.words import Reading
 from shared.runtime.clock import Clock
-from shared.runtime.retry import ended
+from shared.runtime.retry import ended, set_within
 
 _log = logging.getLogger(__name__)
 
@@ -110,10 +110,7 @@ class Watch:
 
     async def news(self, seconds: float) -> Sequence[Shown]:
         """What has changed since the last call. Empty if nothing did for so long, or if the watch has ended."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
+        if not await set_within(self._news, seconds):
             return ()
         if not self.ended:
             self._news.clear()

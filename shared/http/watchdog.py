@@ -20,6 +20,7 @@ from shared.http.front import KNOWN, REPEATED, Front, Plain
 from shared.http.heads import Heads
 from shared.http.shares import Shares
 from shared.runtime import metrics
+from shared.runtime.retry import set_within
 
 LOOK: Final = 1.0
 """Seconds between two looks at all connections."""
@@ -143,11 +144,7 @@ class Watchdog:
             front.drain()
         self._empty.clear()
         if self.fronts:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._empty.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._empty, timeout)
 
     def stop(self) -> None:
         self._timer.cancel()

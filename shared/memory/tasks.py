@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from shared.model.jobs import Lease, Task, written
+from shared.runtime.retry import set_within
 
 
 class MemoryTasks:
@@ -26,10 +27,7 @@ class MemoryTasks:
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
         if not self._waiting and wait > 0:
             self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if not await set_within(self._arrived, wait):
                 return ()
         leases = [Lease(next(self._tokens), self._waiting.pop()) for _ in range(min(limit, len(self._waiting)))]
         self._held.update(leases)

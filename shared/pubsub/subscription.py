@@ -19,7 +19,7 @@ from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupErro
 from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
 from shared.pubsub.setup import KeptPublisher
 from shared.runtime.clock import Clock
-from shared.runtime.retry import all_of
+from shared.runtime.retry import all_of, set_within
 
 # Acknowledges, extends and gives back leases on Pub/Sub, in batches within its limits.
 
@@ -149,11 +149,7 @@ class PubsubSubscription:
             if self._closing.is_set() or end <= now:
                 return ()
             self._news.clear()
-            try:
-                async with asyncio.timeout_at(end):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._news, end - now)
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
         """Extend them by 600 seconds at most: Pub/Sub has no longer leases."""
@@ -261,10 +257,8 @@ class PubsubSubscription:
         while self._pulled:
             over = self._loop.time() - self._hold
             if self._pulled[0].since > over:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pulled[0].since - over):
-                        await self._closing.wait()
-                        return  # `close` gives back what is left
+                if await set_within(self._closing, self._pulled[0].since - over):
+                    return  # `close` gives back what is left
                 continue
             idle: list[_Pulled] = []
             while self._pulled and self._pulled[0].since <= over:

@@ -21,6 +21,7 @@ from shared.redis.own_entries import Copy, PublishTry, in_steps
 from shared.redis.scripts import FENCE
 from shared.redis.server import UNSAID, AwayError, Server, flaw_of_policy
 from shared.runtime.clock import Clock
+from shared.runtime.retry import set_within
 
 # Decides when a process names another overlay. Naming is always safe; the rules only avoid disputes (ADR 18, rule 9).
 # Pure.
@@ -293,11 +294,7 @@ class Member:
             if left <= 0:
                 await self._owe()
                 continue
-            try:
-                async with asyncio.timeout(min(left, 0.25)):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._changed, min(left, 0.25))
         await self.membership.until_free()
         self.membership.check()
 

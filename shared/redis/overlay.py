@@ -28,7 +28,7 @@ from shared.redis.own_entries import MOST_ENTRIES, Copy, PublishTry, read
 from shared.redis.scripts import HEARD, NAMES
 from shared.redis.server import TIMEOUT, AwayError, Links, Server
 from shared.runtime.clock import Clock
-from shared.runtime.retry import ended
+from shared.runtime.retry import ended, set_within
 
 # A cache of views that Redis has answered.
 
@@ -487,9 +487,7 @@ class RedisOverlay:
     async def _run(self) -> None:
         while True:
             pause = self._every if self._server.up else self._every * random.uniform(0.2, 1.0)  # noqa: S311
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._server.wake.wait()
+            await set_within(self._server.wake, pause)
             woken = self._server.wake.is_set()
             self._server.wake.clear()
             try:

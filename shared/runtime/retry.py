@@ -1,5 +1,5 @@
-"""Retries: `insist` repeats a call that may succeed later, `Backoff` says how long to pause, `forever` repeats
-steps; `Drain` says when a client that was refused should come back.
+"""Retries and waits: `insist` repeats a call that may succeed later, `Backoff` says how long to pause, `forever`
+repeats steps, `set_within` waits for an event; `Drain` says when a client that was refused should come back.
 """
 
 import asyncio
@@ -29,6 +29,15 @@ class Stop(asyncio.Event):
         if self.at is None:
             self.at = asyncio.get_running_loop().time()
         super().set()
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for so long until the event is set. Returns whether it was."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 async def all_of(works: Iterable[Awaitable[T]]) -> list[T]:

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.runtime.clock import Clock
+from shared.runtime.retry import set_within
 from shared.sqlite.data_file import DataFile, Log, flaw_of, make_file, make_folder, narrow, open_lock, set_durable
 from shared.sqlite.schema import make_tables, refuse_others
 
@@ -113,9 +114,7 @@ class Database:
     async def after_commit(self, seen: int, wait: float) -> None:
         """Wait until this process has written more groups than `seen`, but at most for so many seconds."""
         if self.commits == seen:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._committed.wait()
+            await set_within(self._committed, wait)
 
     async def close(self) -> None:
         """Do all work that was ordered, then close."""

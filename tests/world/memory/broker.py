@@ -12,6 +12,7 @@ from shared.model.errors import NewerError, OverloadedError, UnreadableError
 from shared.model.words import Delivery, Envelope, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import Clock
+from shared.runtime.retry import set_within
 from shared.wire.codec import decode
 
 
@@ -65,10 +66,7 @@ class MemoryBroker:
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
         if not self._free() and wait > 0:
             self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if not await set_within(self._arrived, wait):
                 return ()
         deliveries: list[Delivery] = []
         for number in self._free()[:limit]:

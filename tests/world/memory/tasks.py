@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shared.model.jobs import Lease, Task, written
 from shared.runtime.clock import Clock
+from shared.runtime.retry import set_within
 
 
 @dataclass
@@ -37,10 +38,7 @@ class LeasedTasks:
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
         if not self._free() and wait > 0:
             self._arrived.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if not await set_within(self._arrived, wait):
                 return ()
         leases = []
         for number in self._free()[:limit]:
