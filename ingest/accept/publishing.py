@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from ingest.accept.admission import (
     BYTES,
@@ -37,6 +37,7 @@ from shared.ports.store import AppliedEnvelopes, ReceiptBook
 from shared.runtime import metrics
 from shared.runtime.clock import Clock, StandstillWatch, deadline
 from shared.runtime.ids import EnvelopeIds
+from shared.runtime.retry import all_of
 from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
 
@@ -155,6 +156,11 @@ class Publishing:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
         return future
+
+    def all_durable(self, drafts: Sequence[Draft], *, awaited: bool = False) -> asyncio.Future[Any]:
+        """The same for all of these drafts."""
+        futures = [self.durable(draft, awaited=awaited) for draft in drafts]
+        return futures[0] if len(futures) == 1 else asyncio.ensure_future(all_of(futures))
 
     async def until_broken(self) -> NoReturn:
         """Wait until a publish fails with `DamagedError`, and raise it: nothing can be accepted any more."""

@@ -27,7 +27,6 @@ from shared.model.errors import CountersinkError
 from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment, Reading
 from shared.runtime import metrics
-from shared.runtime.retry import all_of
 
 Found = TypeVar("Found", bound=parse.Parsed | None)
 Some = TypeVar("Some", bound=parse.Parsed)
@@ -321,10 +320,7 @@ class IncrementRoutes:
         with self.trial(caller) as trial:
             if self._new_names is not None and delta:
                 await self._new_names.check(name, trial)
-            if client_id is None:
-                draft = self._publishing.add(name, delta, caller.tenant)
-            else:
-                draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
+            draft = add_one(self._publishing, caller, name, delta, client_id)
             link_request(draft)
             return draft
 
@@ -387,13 +383,13 @@ class IncrementRoutes:
         """The answer to a batch that is in these drafts, when the client wants it. `names`: whose totals it shows."""
         accepted = parsed.batch.increments
         link_request(*drafts)
-        receipt = call.caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts])))
-        answer = partial(accepted_many, accepted, receipt, rejected=parsed.rejected, bad=parsed.bad)
+        answer = partial(
+            accepted_many, accepted, receipt_of(call.caller, drafts), rejected=parsed.rejected, bad=parsed.bad
+        )
         if asks.ack:
             metrics.UNDURABLE.inc(accepted)
             return _accepted(answer(durable=False))
-        durable = [self._publishing.durable(draft, awaited=asks.wait is not None) for draft in drafts]
-        await (durable[0] if len(durable) == 1 else all_of(durable))
+        await self._publishing.all_durable(drafts, awaited=asks.wait is not None)
         notes = await self._applied(call, drafts, asks)
         written = answer(uses.second(notes))
         if names and call.caller.may_read:
@@ -451,6 +447,18 @@ class IncrementRoutes:
                 f" {len(plain.sums)}: send several batches, each with its own key",
                 field="Idempotency-Key",
             )
+
+
+def add_one(publishing: Publishing, caller: Caller, name: str, delta: int, client_id: str | None) -> Draft:
+    """Take one increment. It counts once its draft is durable. `OverloadedError` if there is no room for it."""
+    if client_id is None:
+        return publishing.add(name, delta, caller.tenant)
+    return publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
+
+
+def receipt_of(caller: Caller, drafts: Sequence[Draft]) -> str:
+    """The receipt that the caller gets for a batch in these drafts."""
+    return caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts])))
 
 
 def _checked(caller: Caller, asks: Answering, parse: Callable[[bytes], Found], body: bytes) -> Found:

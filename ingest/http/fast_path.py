@@ -24,6 +24,7 @@ from ingest.access.callers import Caller, Credentials, credentials_in
 from ingest.access.door import Door
 from ingest.api.counters import ListAsks, ReadRoutes
 from ingest.api.fields import Age, read_parameters
+from ingest.api.increments import ACCEPTED, add_one, receipt_of
 from ingest.api.routes import Target, find
 from ingest.http.bodies import LARGE, SMALL, Bodies
 from ingest.http.problems import Problem, problem_of
@@ -32,9 +33,8 @@ from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
 from shared.http.answers import written
 from shared.http.front import Front
-from shared.model.words import Increment, flaw_of_id
+from shared.model.words import flaw_of_id
 from shared.runtime import metrics
-from shared.runtime.retry import all_of
 from shared.runtime.traces import REQUEST, RequestContext, sampled_in
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _log = logging.getLogger(__name__)
 POST: Final = "POST /v1/counters/{name}"
 _MANY: Final = find("POST", "/v1/increments")
 _BATCH: Final = _MANY.label
-ACCEPTED: Final = 202
 _TARGET: Final = re.compile(rb"/v1/counters(?:/([A-Za-z0-9._~!$&'()*+,;=:@%-]+))?(?:\?([!\"$-~]+))?")
 _VALUE: Final = re.compile(r"[ -~]*")
 
@@ -176,11 +175,8 @@ class FastPath:
     def _count(self, name: str, delta: int, client_id: str | None, asker: Asker) -> None:
         caller = asker.caller
         caller.spend(1)
-        if client_id is None:
-            draft, place = self._publishing.add(name, delta, caller.tenant), -1
-        else:
-            draft = self._publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
-            place = len(draft.keyed) - 1
+        draft = add_one(self._publishing, caller, name, delta, client_id)
+        place = -1 if client_id is None else len(draft.keyed) - 1
         if not draft.posts:
             self._publishing.durable(draft).add_done_callback(partial(_answer_posts, draft))
         draft.posts.append((asker, place))
@@ -195,11 +191,8 @@ class FastPath:
         key = "" if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
         with self._bodies.judging(caller.tenant, size, increments):
             drafts = self._publishing.add_batch(batch, caller.tenant, weight_of(increments, size), key)
-        receipt, uses = caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts]))), Uses(drafts, keyed)
-        durable = [self._publishing.durable(draft) for draft in drafts]
-        done: asyncio.Future[Any] = durable[0] if len(durable) == 1 else asyncio.ensure_future(all_of(durable))
-        told = partial(_told_many, increments, receipt, uses)
-        done.add_done_callback(partial(_answer, asker, _BATCH, told))
+        told = partial(_told_many, increments, receipt_of(caller, drafts), Uses(drafts, keyed))
+        self._publishing.all_durable(drafts).add_done_callback(partial(_answer, asker, _BATCH, told))
 
     @staticmethod
     def _read(route: str, head: Head, read: Callable[[Caller], Coroutine[Any, Any, bytes]], asker: Asker) -> None:
