@@ -166,7 +166,7 @@ class FlushTools:
     backoff: Callable[[], Backoff]
     one_file: bool = False
     """Whether broker and store are one file. The file shows which messages are settled, so no message is too old.
-    Elsewhere receipts expire by the clock alone, so what is older than they are can't be judged.
+    Elsewhere receipts expire by the clock alone. A message whose receipt may have expired can't be judged there.
     """
     growth: Growth | None = None
     """None where more shards do not take more writes, since a file has one writer."""

@@ -375,8 +375,8 @@ _DUPLICATE: Final = b',"duplicate":true'
 
 
 def accepted_one(receipt: str, *, is_second: bool, more: bytes = b"") -> bytes:
-    """What is told of one increment that is durable. `is_second`: whether its id is known to have been used before.
-    `more`: further fields.
+    """The answer to one increment that is durable. `is_second`: its id is known to have been used before. `more`:
+    further fields.
     """
     return b'{"accepted":1,"receipt":"%b"%b%b}' % (receipt.encode(), _DUPLICATE if is_second else b"", more)
 
@@ -390,8 +390,8 @@ def accepted_many(
     bad: int = 0,
     **more: Any,
 ) -> bytes:
-    """What is told of a batch of which so many increments were accepted. `second`: how many of their ids are known to
-    have been used before. `bad`: how many items were rejected, of which not all may be listed. `more`: further fields.
+    """The answer to a batch. `increments`: how many were accepted. `second`: how many of their ids are known to have
+    been used before. `bad`: how many items were rejected; `rejected` may list fewer. `more`: further fields.
     """
     answer = {"accepted": increments, "rejected": rejected, "receipt": receipt}
     if bad > len(rejected):

@@ -212,7 +212,7 @@ def _told_many(increments: int, receipt: str, uses: Uses) -> bytes:
 
 
 def _answer(asker: Asker, route: str, told: Callable[[], bytes] | None, done: asyncio.Future[Any]) -> None:
-    """Answer a batch with what is `told`, and a read with its result, or either with the error."""
+    """Answer a batch with the body that `told` makes, a read with its result, or either with the error."""
     front, _, begun = asker
     if done.cancelled():
         front.answer(None)

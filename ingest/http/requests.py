@@ -166,7 +166,7 @@ class Reply(NamedTuple):
 
 
 class Call:
-    """Who asks, and what is not among the parameters that the route declares. Only streams use `request` itself."""
+    """The caller, and what its route does not declare of a request as a parameter. Only streams use `request`."""
 
     __slots__ = ("_bodies", "caller", "request")
 

@@ -11,8 +11,8 @@ from shared.model.errors import OverloadedError, ShareError
 
 
 def excess_of(own: int, more: int, left: int) -> int:
-    """The rule of `Shares`, where somebody else knows what is left: the excess of a holder who has `own` and wants
-    `more`, if so much is `left` then.
+    """The rule of `Shares` as a number, for callers who know themselves what is left: by how much a holder of `own`
+    would exceed its share with `more`. `left` is what would be left for others then.
     """
     return own + more - left if own and own + more > left else 0
 
@@ -49,12 +49,12 @@ class Shares:
         return self.holders.get(holder, 0)
 
     def left(self, more: int) -> int:
-        """What is left for others if one gets so much more. There is no room for it if that is below 0."""
+        """What is left for others if a holder gets `more`. Below 0, there is no room for `more`."""
         return self.limit - self.held - more
 
     def excess(self, holder: str, more: int) -> int:
-        """By how much the holder would exceed its share with so much more: 0 if it may have that. When so much has
-        left, from others or from itself, it may. With 0 more: by how much it exceeds its share now.
+        """By how much the holder would exceed its share with `more`; 0 if it may have `more`. It may have it once so
+        much has left. With `more` 0: by how much it exceeds its share now.
         """
         return excess_of(self.held_by(holder), more, self.left(more))
 

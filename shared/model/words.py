@@ -460,7 +460,7 @@ class Envelope:
         return {*self.sums, *(item.counter for item in self.keyed)}
 
     def as_second_use(self) -> "Envelope":
-        """What is committed of it where its id was used before, by another attempt."""
+        """The part of it that is committed if another attempt has used its id before."""
         key = key_of_second_use(self.key, self.attempt)
         return Envelope(
             self.id,

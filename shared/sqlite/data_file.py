@@ -64,7 +64,7 @@ def set_durable(db: sqlite3.Connection) -> None:
 
 
 def to_disk(file: int) -> None:
-    """Return when what was written to this descriptor is on the disk."""
+    """Wait until all bytes that were written to this descriptor are on the disk."""
     if sys.platform == "darwin":
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
     else:

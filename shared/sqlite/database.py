@@ -377,7 +377,7 @@ class Reserve:
     def check(self, db: sqlite3.Connection, pending: int, *, large: bool = False) -> None:
         """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied.
 
-        Call it in the writer's thread, with its connection. `large`: what is to be written is large and can wait, so it
+        Call it in the writer's thread, with its connection. `large`: a large write can wait, and
         leaves twice the reserve to increments.
         """
         try:
