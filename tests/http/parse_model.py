@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 BIG: Final = 2**53 - 1
-DEEPEST: Final = 1_000
-"""Beyond it the oracle has no opinion."""
 
 
 class BadError(Exception):

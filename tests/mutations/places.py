@@ -33,7 +33,6 @@ PROCESS_OVERLAY: Final = "tests/contracts/test_process_overlay.py"
 KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
 
 RACES: Final = "tests/interleavings/steps/test_races.py"
-REPLAYS: Final = "tests/interleavings/steps/test_replays.py"
 DEAD: Final = "tests/interleavings/steps/test_dead_receipts.py"
 CHANGES_SEEN: Final = "tests/unit/sqlite/test_changes_seen.py"
 CHANGES_IN_FLEET: Final = "tests/interleavings/simulation/test_changes.py"
