@@ -99,7 +99,7 @@ async def get_script(call: Call, _: ScriptAsks) -> Reply:
     packs = "gzip" in call.headers.get("Accept-Encoding", "").lower()
     headers = {"Content-Type": "text/javascript; charset=utf-8", "Vary": "Accept-Encoding", **PUBLIC}
     body, tag = (packed, f'"{digest}-gz"') if packs else (plain, f'"{digest}"')
-    reply = call.cached(body, tag, headers, MAX_AGE)
+    reply = call.publicly_cached(body, tag, headers, MAX_AGE)
     if packs and reply.body:
         return reply._replace(headers={**headers, **(reply.headers or {}), "Content-Encoding": "gzip"})
     return reply

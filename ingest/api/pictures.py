@@ -212,7 +212,7 @@ class PictureRoutes:
 
 def _cached(call: Call, body: bytes, media_type: str) -> Reply:
     headers = {"Content-Type": media_type, "Content-Security-Policy": "default-src 'none'", **PUBLIC}
-    return call.cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, MAX_AGE)
+    return call.publicly_cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, MAX_AGE)
 
 
 def _check(name: str, prefixes: tuple[str, ...], setting: str) -> None:

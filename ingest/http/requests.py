@@ -206,7 +206,7 @@ class Call:
         """In this context, `tell` is called when the client seems to hang up."""
         return told_when_it_leaves(self.request, tell)
 
-    def cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> Reply:
+    def publicly_cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> Reply:
         """A reply that may be kept for so many seconds; 304 if the client has the one with this tag."""
         headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
         known = self.headers.get("If-None-Match", "")

@@ -413,7 +413,7 @@ def _identity(file: str) -> tuple[int, int]:
     return there.st_dev, there.st_ino
 
 
-def flaw_of(path: Path, table: str | None = None) -> str | None:
+def why_unsafe(path: Path, table: str | None = None) -> str | None:
     """Why the file could be reached with another log than the one beside this name, which would lose counts; and what
     to do. None if it could not, or if nobody can tell. `table`: what is mounted.
     """

@@ -26,7 +26,7 @@ from shared.model.errors import (
 )
 from shared.runtime.clock import Clock
 from shared.runtime.retry import set_within
-from shared.sqlite.data_file import DataFile, Log, flaw_of, make_file, make_folder, narrow, open_lock, set_durable
+from shared.sqlite.data_file import DataFile, Log, make_file, make_folder, narrow, open_lock, set_durable, why_unsafe
 from shared.sqlite.schema import make_tables, refuse_others
 
 T = TypeVar("T")
@@ -264,7 +264,7 @@ def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
     file.recognise()
-    if (flaw := flaw_of(path)) is not None:
+    if (flaw := why_unsafe(path)) is not None:
         raise SettingsError(flaw)
     try:
         if not makes and not path.exists():

@@ -19,12 +19,12 @@ from shared.sqlite.data_file import (
     NETWORK,
     SHARED,
     DataFile,
-    flaw_of,
     make_file,
     mount_of,
     mounts,
     real,
     uri_of,
+    why_unsafe,
 )
 from shared.sqlite.database import SMALL_DISK, Database
 from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
@@ -80,7 +80,7 @@ class SqliteSetup:
         while not folder.exists():
             folder = folder.parent
         found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
-        if (flaw := DataFile(self._named, self._elsewhere).flaw() or flaw_of(self._path)) is not None:
+        if (flaw := DataFile(self._named, self._elsewhere).flaw() or why_unsafe(self._path)) is not None:
             return [*found, Finding(FAIL, "file", flaw)]
         if self._path.exists():
             return found + _file(self._path)

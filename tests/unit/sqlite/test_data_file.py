@@ -21,12 +21,12 @@ from shared.sqlite.data_file import (
     DataFile,
     Log,
     Sighting,
-    flaw_of,
     folder_elsewhere,
     real,
     sighting_of,
     sighting_without_log,
     to_disk,
+    why_unsafe,
 )
 from shared.sqlite.database import Database, connect_to
 from shared.sqlite.setup import SqliteSetup
@@ -297,9 +297,9 @@ async def test_two_hard_links_are_refused_by_either_name_and_one_is_not(file: Pa
 async def test_a_file_that_is_mounted_by_itself_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await written(file, None)
     at = str(file).replace(" ", "\\040")
-    assert flaw_of(file, MOUNTED.format(file.parent)) is None
-    assert flaw_of(file, "") is None
-    assert flaw_of(file, "rubbish\n") is None
+    assert why_unsafe(file, MOUNTED.format(file.parent)) is None
+    assert why_unsafe(file, "") is None
+    assert why_unsafe(file, "rubbish\n") is None
     monkeypatch.setattr("shared.sqlite.data_file.mounts", lambda: MOUNTED.format(at))
     with pytest.raises(SettingsError, match="mount its folder instead"):
         Database(file)
