@@ -46,7 +46,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         type=_words,
         metavar="SCOPES",
         help="what the key may do: write, read, admin, or several of them with commas; admin is set, reset, delete,"
-        " shards, jobs and dead letters [write, for a publishable key]",
+        " shards, jobs and dead letters; write and read for a publishable key [write, for a publishable key]",
     )
     new.add_argument(
         "--prefix",
@@ -73,7 +73,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     new.add_argument(
         "--publishable",
         action="store_true",
-        help="a key that may stand in a web page: it may only count, under its prefixes, from its origins",
+        help="a key that may stand in a web page: it may only count, and read counters if it has the scope read,"
+        " under its prefixes, from its origins",
     )
     new.add_argument(
         "--origin",
@@ -86,8 +87,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--client-rate",
         type=float,
         metavar="N",
-        help="for a publishable key: most increments a second from each client address, in each ingest process [1/10 of"
-        " --rate, at least 1; without --rate 10]",
+        help="for a publishable key: most increments a second from each client address, in each ingest process, and as"
+        " many counters read [1/10 of --rate, at least 1; without --rate 10]",
     )
     new.add_argument(
         "--max-delta",

@@ -12,9 +12,11 @@ from aiohttp import web
 
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
 from ingest.access.keys import LOOK, PUBLISHABLE_KEY, Key, KeyRing
-from ingest.access.origins import COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
-from ingest.access.scopes import TO_COUNT
-from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, counts, find
+from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
+from ingest.access.rates import Public
+from ingest.access.scopes import READ, TO_COUNT, TO_READ, WRITE
+from ingest.api.counters import DEFAULT_LISTED, MOST_LISTED
+from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, find
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from shared.config.lists import Network
@@ -34,8 +36,12 @@ UNKNOWN: Final = "UNKNOWN"
 NOT_HTTP: Final = find(UNKNOWN, "/")
 _WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
 """Methods of requests that may need no key."""
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
 _READS: Final = frozenset({"GET", "HEAD"})
+_DOES: Final = {frozenset({WRITE}): "count", frozenset({READ}): "read counters"} | {
+    frozenset({WRITE, READ}): "count, and read counters"
+}
 
 
 class Door:
@@ -82,7 +88,7 @@ class Door:
                 self._check_page(target, said)
             return caller
         method, path, query = target[:3]
-        if path in WITHOUT_KEY or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
+        if path in WITHOUT_KEY or (method in _WITHOUT_KEY and self._needs_no_key(target, said)):
             return self._nobody(peer, said)
         if query and "key=" in query and (text := _key_in(query)) is not None:
             caller = self._of_query(text, said, peer)
@@ -94,31 +100,42 @@ class Door:
         if key.expires is not None and key.ends <= self._clock.now():
             _refuse(f"the key {key.id} has expired")
         need = target.need
-        _check_key(key, need, method, path, said)
+        _check_key(key, target, said)
         if need is TO_COUNT and (caller.bucket is not None or caller.public is not None):
             caller.check_rate()
+        elif need is TO_READ and caller.public is not None:
+            _read(caller.public, target)
         return caller
 
-    def shares_with(self, path: str, said: Credentials) -> str:
+    def shares_with(self, target: Target, said: Credentials) -> str:
         """The origin of the page that may see the answer to this request, or empty."""
-        return said.origin if said.origin in self._pages() and counts(path) else ""
+        if not said.origin:
+            return ""
+        route = target.route if target.method != PREFLIGHT else find(said.asks_for, target.path).route
+        is_theirs = route is not None and route.is_for_pages and said.origin in self._pages(route.need)
+        return said.origin if is_theirs else ""
 
     def forget(self) -> None:
         """Find all callers anew, because the keys have changed."""
         self._callers.clear()
 
-    def _pages(self) -> frozenset[str]:
-        return self._origins if self._ring is None else self._origins | self._ring.origins
+    def _pages(self, need: frozenset[str]) -> frozenset[str]:
+        """The origins of pages that may send requests that need this."""
+        keyed = {} if self._ring is None else self._ring.origins
+        if need is TO_COUNT:
+            return self._origins | keyed.get(WRITE, frozenset())
+        return keyed.get(READ, frozenset())
 
-    def _needs_no_key(self, method: str, path: str, said: Credentials) -> bool:
+    def _needs_no_key(self, target: Target, said: Credentials) -> bool:
         """Whether a request whose method is in `_WITHOUT_KEY` needs no key."""
+        method, path = target[:2]
         if method in _READS:
             return self._pictures.has_badge(path)
-        return (method == UNKNOWN and path == "/") or self._is_preflight(method, path, said)
+        return (method == UNKNOWN and path == "/") or self._is_preflight(target, said)
 
-    def _is_preflight(self, method: str, path: str, said: Credentials) -> bool:
-        """Whether a browser asks if a page may count. It sends no key with that."""
-        return method == PREFLIGHT and said.asks_for == "POST" and bool(self.shares_with(path, said))
+    def _is_preflight(self, target: Target, said: Credentials) -> bool:
+        """Whether a browser asks if a page may send a request. It sends no key with that."""
+        return target.method == PREFLIGHT and said.asks_for in ASKED and bool(self.shares_with(target, said))
 
     def _check_page(self, target: Target, said: Credentials) -> None:
         """Raise a 403 if there are no keys and a page of another site caused this request."""
@@ -129,7 +146,7 @@ class Door:
             or (said.navigates and target.need is not TO_COUNT)
         ):
             return
-        if self.shares_with(path, said) and (method == "POST" or self._is_preflight(method, path, said)):
+        if self.shares_with(target, said) and (method == "POST" or self._is_preflight(target, said)):
             return
         raise Problem(
             403,
@@ -202,12 +219,15 @@ class Door:
         return client_of(peer, said.forwarded, self._trusted)
 
 
-def _check_key(key: Key, need: frozenset[str], method: str, path: str, said: Credentials) -> None:
+def _check_key(key: Key, target: Target, said: Credentials) -> None:
     """Raise a 403 if the key may not do this."""
-    # A browser does not say which page shows a pixel, the one thing that counts and is read.
-    unknown_page = method in _READS and not said.origin
-    if key.publishable and (need is not TO_COUNT or not (unknown_page or said.origin in key.origins)):
-        raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
+    method, path, need = target.method, target.path, target.need
+    if key.publishable:
+        # A browser does not say which page shows a picture, nor that of a page's own site which reads.
+        unknown_page = method in _READS and not said.origin
+        is_for_pages = target.route is not None and target.route.is_for_pages
+        if not is_for_pages or not (unknown_page or said.origin in key.origins):
+            raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins")
     if need.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(need))}")
     if key.prefixes and path.startswith(COUNTERS):
@@ -215,13 +235,37 @@ def _check_key(key: Key, need: frozenset[str], method: str, path: str, said: Cre
         check_name(key, unquote(name) if "%" in name else name)
 
 
+def _read(public: Public, target: Target) -> None:
+    """Count how many counters a read asks for, at most. Raises the `Problem` or `ShareError` if they are too many."""
+    asked = 1
+    if target.parameter is None:
+        fields = _fields(target.query)
+        limits = [
+            min(int(value), MOST_LISTED) for name, value in fields if name == "limit" and _NUMBER.fullmatch(value)
+        ]
+        asked = max([sum(name == "name" for name, _ in fields), *limits]) or DEFAULT_LISTED
+    if asked > public.most:
+        raise Problem(
+            422,
+            f"one request may read {public.most} counters with this publishable key, and this one may read {asked}:"
+            f" add limit={public.most}, or name fewer",
+            field="limit",
+        )
+    public.read(asked)
+
+
 def _key_in(query: str) -> str | None:
     """The key in the query; not a valid one if there are several."""
-    try:
-        found = [value for name, value in parse_qsl(query, keep_blank_values=True, errors="strict") if name == "key"]
-    except ValueError:
-        return None
+    found = [value for name, value in _fields(query) if name == "key"]
     return found[0] if len(found) == 1 else ("" if found else None)
+
+
+def _fields(query: str) -> list[tuple[str, str]]:
+    """Empty if the query can't be read: whoever reads it says why."""
+    try:
+        return parse_qsl(query, keep_blank_values=True, errors="strict")
+    except ValueError:
+        return []
 
 
 def _refuse(detail: str) -> NoReturn:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ingest.access.rates import NEW_AN_HOUR, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
-from ingest.access.scopes import SCOPES, WRITE
+from ingest.access.scopes import READ, SCOPES, WRITE
 from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError
@@ -65,7 +65,9 @@ class Key:
     expires: str | None = None
     note: str | None = None
     publishable: bool = False
-    """It stands in web pages, where anybody can read it: it may only count, under its prefixes, from its origins."""
+    """It stands in web pages, where anybody can read it: it may only count and read counters, as its scopes say, under
+    its prefixes, from its origins.
+    """
     origins: tuple[str, ...] = ()
     client_rate: float | None = None
     """Increments a second that each client may send with a publishable key."""
@@ -181,8 +183,8 @@ def _key_of(entry: object) -> Key:
         for field in ("origins", "client_rate", "max_delta", "max_new"):
             if getattr(key, field) not in {(), None}:
                 raise SettingsError(f"{name}: only publishable keys have '{field}'")
-    elif set(key.scopes) != {WRITE} or not key.prefixes or not key.origins:
-        raise SettingsError(f"{name}: a publishable key needs the scope write alone, prefixes, and origins")
+    elif not {*key.scopes} <= {WRITE, READ} or not key.prefixes or not key.origins:
+        raise SettingsError(f"{name}: a publishable key needs the scopes write, read or both, prefixes, and origins")
     return key
 
 
@@ -279,12 +281,14 @@ class KeyRing:
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
         self._buckets: dict[str, Bucket] = {}
+        self._readers: dict[str, Bucket] = {}
+        """The same for counters that are read with publishable keys."""
         self._quotas: dict[str, NewCounters] = {}
         """By publishable key."""
-        self._clients: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
-        """By publishable key and client."""
-        self.origins: frozenset[str] = frozenset()
-        """Of all publishable keys."""
+        self._clients: OrderedDict[tuple[str, str], tuple[Bucket, Bucket]] = OrderedDict()
+        """What one client may still send and read, by publishable key and client."""
+        self.origins: dict[str, frozenset[str]] = {}
+        """Of all publishable keys, by their scopes."""
         self.secret = ""
         content = self._seen = content_of(self._file)
         self._take(self._parsed(content))
@@ -309,15 +313,18 @@ class KeyRing:
         if quota is None:
             return None
         burst = burst_of(key.rate)
-        bucket = self._clients.pop((key.id, client), None)
-        if bucket is None:
+        buckets = self._clients.pop((key.id, client), None)
+        if buckets is None:
             rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
-            whose = f"this client ({client}) sends more than what the key {key.id} allows each,"
-            bucket = Bucket(whose, rate, self._clock, burst)
+            more = f"more than what the key {key.id} allows each,"
+            sends = Bucket(f"this client ({client}) sends {more}", rate, self._clock, burst)
+            buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counters")
             if len(self._clients) >= MOST_CLIENTS:
                 self._clients.popitem(last=False)
-        self._clients[key.id, client] = bucket
-        return Public(bucket, int(burst), key.deltas, NewQuota(quota, client))
+        self._clients[key.id, client] = buckets
+        of_all = self._readers.get(key.id)
+        reads = (buckets[1],) if of_all is None else (buckets[1], of_all)
+        return Public(buckets[0], int(burst), key.deltas, NewQuota(quota, client), reads)
 
     async def look(self) -> bool:
         """Read the file again. Returns whether the keys have changed."""
@@ -347,14 +354,17 @@ class KeyRing:
     def _take(self, file: KeysFile) -> None:
         self._keys = {key.id: key for key in file.keys}
         self.secret = file.signs()
-        self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
-        before, self._buckets = self._buckets, {}
+        self.origins = {
+            scope: frozenset(origin for key in self._keys.values() if scope in key.may for origin in key.origins)
+            for scope in (WRITE, READ)
+        }
+        sending, reading = self._buckets, self._readers
+        self._buckets, self._readers = {}, {}
         for key in self._keys.values():
             if key.rate is not None:
-                bucket = before.get(key.id)
-                if bucket is None or bucket.rate != key.rate:
-                    bucket = Bucket(f"the key {key.id} sends more than its", key.rate, self._clock)
-                self._buckets[key.id] = bucket
+                self._buckets[key.id] = self._renewed(sending, key, "sends", "increments")
+                if key.publishable:
+                    self._readers[key.id] = self._renewed(reading, key, "reads", "counters")
         quotas, self._quotas = self._quotas, {}
         for key in self._keys.values():
             if key.publishable:
@@ -362,6 +372,14 @@ class KeyRing:
                 old = quotas.get(key.id)
                 self._quotas[key.id] = old if old and old.limit == most else NewCounters(key.id, most, self._clock)
         self._clients.clear()
+
+    def _renewed(self, known: Mapping[str, Bucket], key: Key, does: str, what: str) -> Bucket:
+        """The bucket of all who use the key. If its rate has not changed, it holds what it held."""
+        assert key.rate is not None  # noqa: S101
+        bucket = known.get(key.id)
+        if bucket is not None and bucket.rate == key.rate:
+            return bucket
+        return Bucket(f"the key {key.id} {does} more than its", key.rate, self._clock, what=what)
 
 
 def content_of(file: Path) -> bytes:

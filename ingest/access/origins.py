@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
@@ -100,14 +100,21 @@ def _named(path: str, prefixes: tuple[str, ...]) -> bool:
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 PREFLIGHT: Final = "OPTIONS"
+ASKED: Final = frozenset({"GET", "POST"})
+"""Methods that pages may use."""
 _MAY: Final = {
-    "Access-Control-Allow-Methods": "POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Content-Encoding, Idempotency-Key, "
+    "Access-Control-Allow-Headers": "Authorization, Last-Event-ID, Content-Type, Content-Encoding, Idempotency-Key, "
     "traceparent, tracestate, "
     "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
     "Access-Control-Max-Age": "600",
     **SECURE,
 }
+
+
+SHARED: Final["web.RequestKey[dict[str, str]]"] = (
+    web.RequestKey("shared", dict) if hasattr(web, "RequestKey") else cast("Any", "shared")  # before aiohttp 3.14
+)
+"""A stream finds these headers in the request under this key, since they must be there before it is."""
 
 
 def shared(handler: Handler, origin: str) -> Handler:
@@ -116,10 +123,12 @@ def shared(handler: Handler, origin: str) -> Handler:
     """
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        if request.method == PREFLIGHT and request.headers.get("Access-Control-Request-Method") == "POST":
-            return web.Response(status=204, headers=_MAY | _headers(origin))
+        asked = request.headers.get("Access-Control-Request-Method")
+        if request.method == PREFLIGHT and asked in ASKED:
+            return web.Response(status=204, headers=_MAY | {"Access-Control-Allow-Methods": asked} | _headers(origin))
+        request[SHARED] = _headers(origin)
         response = await handler(request)
-        response.headers.update(_headers(origin))
+        response.headers.update(request[SHARED])
         return response
 
     return answer

@@ -1,4 +1,4 @@
-"""Limits how many increments a second a key may send, and what else publishable keys may send."""
+"""Limits how many increments a second a key may send, and what else publishable keys may send and read."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -36,9 +36,12 @@ class Bucket:
     are no shares of a rate: a client can rely on its own, whatever others send.
     """
 
-    def __init__(self, whose: str, rate: float, clock: Clock, burst: float | None = None) -> None:
-        """`whose`: who sends more, and more than what, for the error."""
+    def __init__(
+        self, whose: str, rate: float, clock: Clock, burst: float | None = None, what: str = "increments"
+    ) -> None:
+        """`whose`: who sends or reads more, and more than what, for the error."""
         self._whose = whose
+        self._what = what
         self.rate = rate
         self._clock = clock
         self._most = burst_of(rate) if burst is None else burst
@@ -52,7 +55,7 @@ class Bucket:
         self._then = now
         if self._held < increments:
             raise ShareError(
-                f"{self._whose} {self.rate:g} increments a second: wait, or send less",
+                f"{self._whose} {self.rate:g} {self._what} a second: wait, or send fewer requests",
                 (increments - self._held) / self.rate,
             )
 
@@ -120,11 +123,24 @@ class NewQuota(NamedTuple):
 
 
 class Public(NamedTuple):
-    """What one client may send with a publishable key."""
+    """What one client may send and read with a publishable key."""
 
     client: Bucket
     """The bucket of this client alone. The key's own bucket is for all of its clients."""
     most: int
-    """Increments in one request. Otherwise one large batch would use up what all clients may send for a long time."""
+    """Increments in one request, or counters that it reads. Otherwise one large batch would use up what all clients may
+    send for a long time.
+    """
     deltas: Deltas
     new: NewQuota
+    reads: tuple[Bucket, ...]
+    """Of this client, and of all clients of the key, in counters that are read. Reading takes nothing from what may be
+    sent, so nobody can keep others from counting by reading.
+    """
+
+    def read(self, counters: int) -> None:
+        """Count these against the rates. Raises `ShareError` if so many may not be read now."""
+        for bucket in self.reads:
+            bucket.check(counters)
+        for bucket in self.reads:
+            bucket.take(counters)

@@ -12,7 +12,7 @@ OPEN: Final = frozenset[str]()
 ANY: Final = frozenset(SCOPES)
 TO_READ: Final = frozenset({READ})
 TO_COUNT: Final = frozenset({WRITE})
-"""What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
+"""What a request needs that counts."""
 TO_ADMINISTER: Final = frozenset({ADMIN})
 """What a request needs that changes or exports counters other than by counting."""
 TO_FOLLOW: Final = frozenset({READ, WRITE})

@@ -86,8 +86,8 @@ _SECURITY: Final = {
         "type": "apiKey",
         "in": "query",
         "name": "key",
-        "description": "A publishable key, `cpk_…`, for pages that can't set headers. It may only count, and only from"
-        " pages of its origins.",
+        "description": "A publishable key, `cpk_…`, for pages that can't set headers. It may only count and read"
+        " counters, as its scopes say, and only from pages of its origins.",
     },
 }
 _PATH: Final = {

@@ -80,6 +80,11 @@ class Route:
         return f"{self.method} {self.path}" if self.tag else "GET /console"
 
     @property
+    def is_for_pages(self) -> bool:
+        """Whether pages of other sites may send it, with a publishable key."""
+        return self.tag in _FOR_PAGES and self.need in {TO_COUNT, TO_READ}
+
+    @property
     def streams(self) -> bool:
         """Whether the answer goes on until the client leaves."""
         return self.gives is _STREAM
@@ -104,8 +109,12 @@ class Route:
         return [hint for name, hint in hints.items() if name != "return" and issubclass(hint, Struct)]
 
 
+_FOR_PAGES: Final = frozenset({"count", "read"})
+"""Chapters."""
 TEXT: Final[Schema] = {"type": "string"}
 READS: Final = (422, 503, 507)
+SHOWS: Final = (*READS, 429)
+"""Of what publishable keys may read, which have rates."""
 WRITES: Final = (408, 413, 415, 422, 429, 503, 507)
 _TAG: Final = {"ETag": "Send it as `If-None-Match`."}
 _SAME: Final = {304: Gives({}, "The client has it: its `If-None-Match` names the `ETag`.", "")}
@@ -169,14 +178,14 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
         Route("GET", SCRIPT, OPEN, pages.get_script, (422,), _SCRIPT),
     ],
     ("read", PUBLIC): [
-        Route("GET", "/v1/counters/{name}", TO_READ, ReadRoutes.get_counter, READS),
-        Route("GET", "/v1/counters", TO_READ, ReadRoutes.list_counters, READS),
-        Route("GET", "/v1/counters/{name}/series", TO_READ, SeriesRoutes.get_series, (*READS, 404)),
-        Route("GET", "/v1/counters/{name}/watch", TO_READ, WatchRoutes.watch_counter, (*READS, 429), _STREAM),
-        Route("GET", "/v1/watch", TO_READ, WatchRoutes.watch_counters, (*READS, 429), _STREAM),
-        Route("GET", "/v1/counters/{name}/badge.svg", TO_READ, PictureRoutes.get_badge, (*READS, 404), _BADGE),
+        Route("GET", "/v1/counters/{name}", TO_READ, ReadRoutes.get_counter, SHOWS),
+        Route("GET", "/v1/counters", TO_READ, ReadRoutes.list_counters, SHOWS),
+        Route("GET", "/v1/counters/{name}/series", TO_READ, SeriesRoutes.get_series, (*SHOWS, 404)),
+        Route("GET", "/v1/counters/{name}/watch", TO_READ, WatchRoutes.watch_counter, SHOWS, _STREAM),
+        Route("GET", "/v1/watch", TO_READ, WatchRoutes.watch_counters, SHOWS, _STREAM),
+        Route("GET", "/v1/counters/{name}/badge.svg", TO_READ, PictureRoutes.get_badge, (*SHOWS, 404), _BADGE),
         Route(
-            "GET", "/v1/counters/{name}/badge.json", TO_READ, PictureRoutes.get_badge_data, (*READS, 404), _BADGE_DATA
+            "GET", "/v1/counters/{name}/badge.json", TO_READ, PictureRoutes.get_badge_data, (*SHOWS, 404), _BADGE_DATA
         ),
         Route("GET", "/v1/receipts/{id}", TO_FOLLOW, ReceiptRoutes.get_receipt, (*READS, 404)),
     ],
@@ -258,8 +267,3 @@ def find(method: str, path: str, query: str = "") -> Target:
             break
     methods = _BY_PATH.get(template, {})
     return Target(method, path, query, parameter, methods, methods.get("GET" if method == "HEAD" else method))
-
-
-def counts(path: str) -> bool:
-    """Whether a POST to this path counts."""
-    return find("POST", path).need is TO_COUNT

@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
 from ingest.access.keys import Key
+from ingest.access.origins import SHARED
 from ingest.api.counters import check_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
@@ -316,7 +317,7 @@ class WatchRoutes:
                 await self._watches.begin(watch)
             if call.only_head:
                 return web.Response(headers=_HEADERS)
-            response = web.StreamResponse(headers=_HEADERS)
+            response = web.StreamResponse(headers=_HEADERS | call.request.get(SHARED, {}))
             with (
                 self._watches.open(watch),
                 call.told_when_it_leaves(watch.leave),

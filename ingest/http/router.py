@@ -6,7 +6,7 @@ The fast path calls the same door. So does `Refusals`, for what is not HTTP.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -19,8 +19,8 @@ from msgspec import Struct
 from ingest.access.callers import CALLER, NONE, Caller, credentials_in
 from ingest.access.door import NOT_HTTP, Door
 from ingest.access.origins import COUNTERS, shared
-from ingest.access.scopes import TO_COUNT
-from ingest.api.fields import Body, read_body, read_parameters
+from ingest.access.scopes import TO_COUNT, TO_READ
+from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
@@ -190,7 +190,7 @@ class Routes:
                         raise _full()
             except Exception as error:
                 handler = problem_of(error).answer
-            if page := door.shares_with(target.path, said):
+            if page := door.shares_with(target, said):
                 handler = shared(handler, page)
             if target.route is not None and target.route.streams:
                 return await _stream(request, handler, front)
@@ -236,9 +236,20 @@ class Routes:
                 given.append(read_parameters(asks, query, request.headers))
             if body is not None:
                 given.append(await call.read_one(partial(read_body, body)))
-            return _answer_of(await handler(call, *given))
+            response = _answer_of(await handler(call, *given))
+            if caller.public is not None and target.need is TO_READ:
+                response.headers.setdefault("Cache-Control", _kept(given, caller))
         except Exception as error:
             return problem_of(error).response()
+        return response
+
+
+def _kept(given: Sequence[Any], caller: Caller) -> str:
+    """For how long a browser may keep what a publishable key has read: as long as the request says. Caches between us
+    and browsers may keep it, too, if the key is in the URL.
+    """
+    age = next((one.max_age or 0.0 for one in given if isinstance(one, Age)), 0.0)
+    return f"{'public' if caller.in_query else 'private'}, max-age={int(age)}" if age >= 1 else "no-store"
 
 
 def _has_place(target: Target) -> bool:

@@ -97,7 +97,7 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 1),
         (("new", "b", "--publishable"), 1), (("new", "b", "--publishable", "--prefix", "p:"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 1),
-        (("new", "b", "--publishable", "--scope", "read", "--prefix", "p:", "--origin", "https://a.example"), 1),
+        (("new", "b", "--publishable", "--scope", "write,admin", "--prefix", "p:", "--origin", "https://a.example"), 1),
         (("revoke", "b"), 1),
     ],
 )  # fmt: skip

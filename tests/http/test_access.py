@@ -90,6 +90,14 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "its-prefix": {"scopes": ALL, "prefixes": ["a:", "p:"]},
     "another-prefix": {"scopes": ALL, "prefixes": ["z:"]},
     "cpk": {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True, "max_delta": 10},
+    "cpk-reads": {
+        "scopes": ["write", "read"],
+        "prefixes": ["p:"],
+        "origins": [SHOP],
+        "publishable": True,
+        "max_delta": 10,
+        "rate": 10_000.0,
+    },
     "cpk-another-prefix": {
         "scopes": ["write"],
         "prefixes": ["z:"],
@@ -115,6 +123,9 @@ MAY: Final[dict[str, tuple[int, set[str]]]] = {
     "cpk": (403, {"open", "count", "pixel", "no pixel"}),
     "cpk, from another site": (403, {"open"}),
     "cpk, from no page": (403, {"open", "pixel", "no pixel"}),
+    "cpk-reads": (403, {"open", "count", "pixel", "no pixel", "read", "list"}),
+    "cpk-reads, from another site": (403, {"open"}),
+    "cpk-reads, from no page": (403, {"open", "pixel", "no pixel", "read", "list"}),
     "cpk-another-prefix": (403, {"open"}),
 }
 """Who: the status of what they may not, and the kinds that they may."""

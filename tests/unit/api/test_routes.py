@@ -3,7 +3,7 @@
 import pytest
 
 from ingest.access import scopes
-from ingest.api.routes import counts, find
+from ingest.api.routes import ROUTES, find
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,9 @@ from ingest.api.routes import counts, find
 )  # fmt: skip
 def test_a_path_needs_one_of_these(method: str, path: str, scopes: set[str]) -> None:
     assert find(method, path).need == scopes
-    assert counts(path) == (find("POST", path).need == {"write"})
+
+
+def test_pages_of_other_sites_may_count_and_read_counters() -> None:
+    others = {route.label for route in ROUTES if not route.is_for_pages and route.tag in {"count", "read"}}
+    assert others == {"GET /countersink.js", "GET /v1/receipts/{id}"}
+    assert {route.tag for route in ROUTES if route.is_for_pages} == {"count", "read"}

@@ -1,0 +1,144 @@
+"""Publishable keys with the scope read: what a page may read with one, and what a stranger who copies it can do."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ingest.access.keys import parse
+from tests.http.answer import Answer
+from tests.http.both_ways import connected
+from tests.http.keys import SHOP, keys_file
+from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
+
+READS: Final = {"publishable": True, "scopes": ["read"], "prefixes": ["page:"], "origins": [SHOP]}
+ALLOWED: Final = "Access-Control-Allow-Origin"
+PAGE: Final = {"Origin": SHOP}
+EVIL: Final = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+
+@contextlib.asynccontextmanager
+async def site(folder: Path, **entry: Any) -> AsyncIterator[tuple[Service, str, ManualClock]]:
+    """A service with the counter page:a, a key that may read it, and the clock of the key's rates."""
+    writes = READS | {"scopes": ["write"]}
+    file, keys = keys_file(folder, all={}, site=READS | entry, writes=writes, other=READS | {"prefixes": ["z:"]})
+    async with running(folder, keys_file=str(file)) as service:
+        ring, clock = service.ingest.door._ring, ManualClock()
+        assert ring is not None
+        ring._clock = clock
+        ring._buckets, ring._readers = {}, {}
+        ring._take(parse(file.read_bytes()))
+        headers = {"Authorization": f"Bearer {keys['all']}"}
+        assert (await service.ask("POST", "/v1/counters/page:a", headers=headers)).status == 202
+        assert (await service.ask("POST", "/v1/counters/secret", headers=headers)).status == 202
+        yield service, keys["site"], clock
+
+
+async def get(service: Service, target: str, key: str, headers: dict[str, str], client: int = 0) -> Answer:
+    join = "&" if "?" in target else "?"
+    return await service.ask("GET", f"{target}{join}key={key}", headers=headers, client=client)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/v1/counters/page:a", "/v1/counters?name=page:a", "/v1/counters?limit=10", "/v1/counters?prefix=page:&limit=10"],
+)
+async def test_its_pages_read_and_see_the_answer(tmp_path: Path, target: str) -> None:
+    async with site(tmp_path) as (service, key, _):
+        found = await get(service, target, key, PAGE)
+        assert (found.status, found.headers[ALLOWED], found.headers["Vary"]) == (200, SHOP, "Origin")
+        read = [found.json] if "name" in found.json else found.json["counters"]
+        assert [(one["name"], one["value"]) for one in read] == [("page:a", 1)]
+        refused = await get(service, target, key, EVIL)
+        assert (refused.status, ALLOWED in refused.headers) == (403, False)
+
+
+async def test_a_browser_may_ask_whether_it_may_read(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, _, _):
+        for path in ("/v1/counters/page:a", "/v1/counters", "/v1/counters/page:a/series", "/v1/watch"):
+            asks = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
+            found = await service.ask("OPTIONS", path, headers=PAGE | asks)
+            assert (found.status, found.headers[ALLOWED]) == (204, SHOP)
+            assert found.headers["Access-Control-Allow-Methods"] == "GET"
+            assert (await service.ask("OPTIONS", path, headers=EVIL | asks)).status == 401
+        for path in ("/metrics", "/v1/jobs", "/v1/receipts/x", "/v1/fleet"):
+            assert (await service.ask("OPTIONS", path, headers=PAGE | asks)).status == 401
+
+
+async def test_a_page_follows_a_stream(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, key, _), connected(service) as client:
+        head = f"GET /v1/counters/page:a/watch?key={key} HTTP/1.1\r\nHost: h\r\nOrigin: {SHOP}\r\n\r\n"
+        await client.ask(head.encode())
+        await client.until(lambda: b'"value":1' in client.seen)
+        assert f"{ALLOWED}: {SHOP}".encode() in client.seen
+
+
+async def test_what_a_stranger_with_the_key_can_not_do(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, key, _):
+        for method, target, status in (
+            ("GET", "/v1/counters/secret", 403),
+            ("GET", "/v1/counters?name=page:a&name=secret", 403),
+            ("GET", "/v1/counters?prefix=secret&limit=9", 200),  # it is not listed
+            ("POST", "/v1/counters/page:a", 403),
+            ("DELETE", "/v1/counters/page:a", 403),
+            ("GET", "/v1/jobs", 403),
+            ("GET", "/v1/receipts/x", 403),
+            ("GET", "/metrics", 403),
+            ("GET", "/openapi.json", 403),
+        ):
+            found = await service.ask(method, f"{target}{'&' if '?' in target else '?'}key={key}", headers=PAGE)
+            assert found.status == status, target
+            assert status == 403 or found.json["counters"] == []
+
+
+async def test_an_answer_says_how_long_it_may_be_kept(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, key, _):
+        for target, kept in (
+            ("/v1/counters/page:a", "no-store"),
+            ("/v1/counters/page:a?max_age=0.5", "no-store"),
+            ("/v1/counters/page:a?max_age=10", "public, max-age=10"),
+            ("/v1/counters?name=page:a&max_age=5.9", "public, max-age=5"),
+            ("/v1/counters/page:a?max_age=1000000", "public, max-age=60"),
+        ):
+            assert (await get(service, target, key, PAGE)).headers["Cache-Control"] == kept, target
+        mine = await service.ask(
+            "GET", "/v1/counters/page:a?max_age=10", headers=PAGE | {"Authorization": f"Bearer {key}"}
+        )
+        assert mine.headers["Cache-Control"] == "private, max-age=10"
+
+
+async def test_each_client_may_read_so_many_counters_a_second(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, key, clock):
+        ten = "/v1/counters?" + "&".join(f"name=page:{number}" for number in range(10))
+        for _ in range(9):
+            assert (await get(service, ten, key, PAGE)).status == 200
+        for _ in range(10):
+            assert (await get(service, "/v1/counters/page:a", key, PAGE)).status == 200
+        over = await get(service, "/v1/counters/page:a", key, PAGE)
+        assert (over.status, over.headers["Retry-After"]) == (429, "1")
+        assert (await get(service, "/v1/counters/page:a", key, PAGE, client=1)).status == 200
+        clock.turn(1)
+        assert (await get(service, ten, key, PAGE)).status == 200
+
+
+async def test_one_request_reads_no_more_than_a_second_s_worth(tmp_path: Path) -> None:
+    async with site(tmp_path, rate=20.0, client_rate=20.0) as (service, key, _):
+        for target in ("/v1/counters", "/v1/counters?limit=21", "/v1/counters?limit=1000"):
+            found = await get(service, target, key, PAGE)
+            assert (found.status, found.field) == (422, "limit")
+        assert (await get(service, "/v1/counters?limit=20", key, PAGE)).status == 200
+
+
+async def test_all_clients_of_a_key_have_one_rate_and_reading_takes_nothing_from_counting(tmp_path: Path) -> None:
+    async with site(tmp_path, rate=20.0, client_rate=20.0, scopes=["write", "read"]) as (service, key, clock):
+        assert (await get(service, "/v1/counters?limit=15", key, PAGE)).status == 200
+        assert (await get(service, "/v1/counters?limit=15", key, PAGE, client=1)).status == 429
+        for _ in range(20):
+            assert (await service.ask("POST", f"/v1/counters/page:a?key={key}", headers=PAGE)).status == 202
+        assert (await service.ask("POST", f"/v1/counters/page:a?key={key}", headers=PAGE)).status == 429
+        assert (await get(service, "/v1/counters/page:a", key, PAGE)).status == 200
+        clock.turn(1)
+        assert (await get(service, "/v1/counters?limit=20", key, PAGE, client=1)).status == 200
