@@ -12,6 +12,7 @@ from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
 from ingest.api import openapi
+from ingest.api.counter_metrics import CounterMetricsRoute
 from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import EventRoutes
@@ -120,6 +121,7 @@ class Ingest:
             SetRoutes(setter, new_names),
             ShardRoutes(store, compactor, settings.max_shards, new_names),
             SeriesRoutes(series, turns),
+            CounterMetricsRoute(self.reader, store, overlay, turns),
             WatchRoutes(self.watches, clock, turns),
             ReceiptRoutes(tracking, turns),
             PictureRoutes(pictures, writes, self.publishing, self.reader),

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ingest.access.scopes import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ
 from ingest.api import pages
+from ingest.api.counter_metrics import CounterMetricsRoute
 from ingest.api.counters import ReadRoutes, SetRoutes, ShardRoutes
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import BODY, MODES, EventRoutes
@@ -206,6 +207,7 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
     ("operate", ADMIN): [
         Route("GET", "/v1/fleet", TO_ADMINISTER, FleetRoute.get_fleet, (404, 503)),
         Route("GET", "/metrics", TO_READ, ServiceRoutes.metrics, (), _METRICS),
+        Route("GET", "/metrics/counters", TO_READ, CounterMetricsRoute.counter_metrics, READS, _METRICS),
     ],
     ("operate", PUBLIC): [
         Route("GET", "/healthz", OPEN, ServiceRoutes.healthz),

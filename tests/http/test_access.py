@@ -61,6 +61,7 @@ ROUTES: Final = [
     Route("POST", "/v1/dead-letters/replay", "letters", 200, b'{"all": true}'),
     Route("POST", "/v1/dead-letters/drop", "letters", 200, b'{"ids": ["1"]}'),
     Route("GET", "/metrics", "metrics"),
+    Route("GET", "/metrics/counters", "metrics"),
     Route("GET", "/openapi.json", "any"),
     Route("GET", "/nothing", "any", 404),
     Route("PATCH", "/v1/jobs", "any", 405),

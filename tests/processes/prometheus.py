@@ -56,16 +56,18 @@ class Prometheus:
 
 @contextlib.asynccontextmanager
 async def prometheus(
-    folder: Path, *targets: str, rules: str = RULES, every: float = 0.2, up: int | None = None
+    folder: Path, *targets: str, rules: str = RULES, every: float = 0.2, up: int | None = None, scrapes: str = ""
 ) -> AsyncIterator[Prometheus]:
-    """It scrapes `every` so many seconds. At first, `up` of the targets are there, or all."""
+    """It scrapes `every` so many seconds. At first, `up` of the targets are there, or all. `scrapes`: another list of
+    what is scraped, in YAML.
+    """
+    targets_in = f"[{{job_name: countersink, static_configs: [{{targets: {[*targets]!r}}}]}}]"
     port = free_port()
     (folder / "rules.yml").write_text(rules)
     (folder / "prometheus.yml").write_text(
         f"global: {{scrape_interval: {every * 1_000:.0f}ms, scrape_timeout: {every * 1_000:.0f}ms,"
         " evaluation_interval: 500ms}\n"
-        "rule_files: [rules.yml]\n"
-        f"scrape_configs: [{{job_name: countersink, static_configs: [{{targets: {[*targets]!r}}}]}}]\n"
+        f"rule_files: [rules.yml]\nscrape_configs: {scrapes or targets_in}\n"
     )
     process = await subprocess.create_subprocess_exec(
         program("prometheus"),
