@@ -110,6 +110,11 @@ class ReadRoutes:
         (reading,) = await self._reader.read((name,), max_age)
         return self._render(reading)
 
+    async def cached(self, names: Sequence[str], max_age: float | None) -> dict[str, bytes]:
+        """The JSON of those counters for which a look will do that is made within the call."""
+        found = await self._reader.cached(names, max_age)
+        return {name: self._render(reading) for name, reading in found.items()}
+
     async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
         """Read several counters: by `name`, in that order, or by `prefix`, page by page"""
         return await self.read_many(call.caller, asks)

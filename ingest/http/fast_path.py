@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 POST: Final = "POST /v1/counters/{name}"
+GET: Final = "GET /v1/counters/{name}"
 _MANY: Final = find("POST", "/v1/increments")
 _BATCH: Final = _MANY.label
 _TARGET: Final = re.compile(rb"/v1/counters(?:/([A-Za-z0-9._~!$&'()*+,;=:@%-]+))?(?:\?([!\"$-~]+))?")
@@ -103,6 +105,8 @@ class FastPath:
         self._log = log
         self._new_names = new_names
         self._bodies = bodies
+        self._asked: dict[float | None, list[tuple[Asker, str, Callable[[Asker], None]]]] = {}
+        """The reads of one counter that came in this turn of the event loop, by the age that they allow."""
 
     def head(self, headers: Mapping[bytes, bytes]) -> Head | None:
         found: CIMultiDict[str] = CIMultiDict()
@@ -155,7 +159,8 @@ class FastPath:
             asks = read_parameters(ListAsks, query, head.headers)
             return partial(self._read, asked.label, head, lambda caller: self._reads.read_many(caller, asks))
         counter, age = name_of(name.decode()), read_parameters(Age, query, head.headers).max_age
-        return partial(self._read, asked.label, head, lambda _: self._reads.read_one(counter, age))
+        alone = partial(self._read, asked.label, head, lambda _: self._reads.read_one(counter, age))
+        return partial(self._read_soon, counter, age, alone)
 
     def begin(self, request: Request, front: Front) -> bytes | bool:
         target, route, head, names, take, _ = request
@@ -193,6 +198,31 @@ class FastPath:
             drafts = self._publishing.add_batch(batch, caller.tenant, weight_of(increments, size), key)
         told = partial(_told_many, increments, receipt_of(caller, drafts), Uses(drafts, keyed))
         self._publishing.all_durable(drafts).add_done_callback(partial(_answer, asker, _BATCH, told))
+
+    def _read_soon(self, counter: str, age: float | None, alone: Callable[[Asker], None], asker: Asker) -> None:
+        """Read it with all that is asked for in this turn of the event loop. Their one look begins after the last of
+        them came, so it shows each of them what any process had accepted before.
+        """
+        asked = self._asked.get(age)
+        if asked is None:
+            self._asked[age] = asked = []
+            asyncio.get_running_loop().create_task(self._read_cached(age, asked))
+        asked.append((asker, counter, alone))
+
+    async def _read_cached(self, age: float | None, asked: list[tuple[Asker, str, Callable[[Asker], None]]]) -> None:
+        """Answer those that need nothing but a look. The others are read alone, each with its own waits and errors."""
+        del self._asked[age]
+        bodies: Mapping[str, bytes] = {}
+        with suppress(Exception):
+            bodies = await self._reads.cached([counter for _, counter, _ in asked], age)
+        answered(GET, 200, *[asker.begun for asker, counter, _ in asked if counter in bodies])
+        answers = {counter: written(200, body) for counter, body in bodies.items()}
+        for asker, counter, alone in asked:
+            answer = answers.get(counter)
+            if answer is None:
+                alone(asker)
+            else:
+                _tell(asker.front, answer)
 
     @staticmethod
     def _read(route: str, head: Head, read: Callable[[Caller], Coroutine[Any, Any, bytes]], asker: Asker) -> None:
@@ -242,11 +272,16 @@ def _answer_posts(draft: Draft, durable: asyncio.Future[None]) -> None:
             if answer is None:
                 told = accepted_one(caller.receipt(draft.id), is_second=whose[1])
                 made[whose] = answer = written(ACCEPTED, told)
-        try:
-            front.answer(answer)
-        except Exception:
-            _log.exception("a connection hit an unexpected error")  # the others get their answers
-            front.drop()
+        _tell(front, answer)
+
+
+def _tell(front: Front, answer: bytes | None) -> None:
+    """Answer one of several that are answered together. The others get their answers, whatever happens to it."""
+    try:
+        front.answer(answer)
+    except Exception:
+        _log.exception("a connection hit an unexpected error")
+        front.drop()
 
 
 def _problem_of(done: asyncio.Future[Any]) -> Problem | None:

@@ -184,17 +184,23 @@ class Reader:
 
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
         """One reading per counter, in order. A reading is not `exact` if its view or its base is not."""
-        age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
+        age = self._age(max_age)
         found = await self._view(counters, age)
         missing = [name for name, reading in found.items() if reading is None]
         _CACHED.inc(len(found) - len(missing))
         if missing:
             found |= await self._look_up(missing, age)
             _LOOKED_UP.inc(len(missing))
-        readings: list[Reading] = [found[name] for name in counters]  # type: ignore[misc] # all were found
-        if inexact := sum(not reading.exact for reading in readings):
-            metrics.INEXACT.inc(inexact)
-        return readings
+        return _noted([found[name] for name in counters])  # type: ignore[misc] # all were found
+
+    async def cached(self, counters: Sequence[str], max_age: float | None = None) -> dict[str, Reading]:
+        """Readings of those counters for which a view will do that is taken within the call. The others may have to
+        wait for the store or a thread. A counter counts as read as often as it stands here.
+        """
+        found = await self._view(counters, self._age(max_age), waits=False)
+        cached = {name: reading for name, reading in found.items() if reading is not None}
+        _CACHED.inc(len(_noted([cached[name] for name in counters if name in cached])))
+        return cached
 
     def read_lately(self, counters: Collection[str]) -> bool:
         """Whether any of them was looked up in the last minute. If there are very many, the earliest are forgotten."""
@@ -212,8 +218,12 @@ class Reader:
         settled, epoch = receipt in look.settled, look.views[counter].epoch
         return FreshRead(readings[counter], total.guard, settled, total.flaw, epoch)
 
-    async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
-        """Readings from the cached bases and a current view; None where no base will do.
+    def _age(self, max_age: float | None) -> float:
+        return self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
+
+    async def _view(self, names: Sequence[str], age: float, *, waits: bool = True) -> dict[str, Reading | None]:
+        """Readings from the cached bases and a current view; None where no base will do. Unless it `waits`, also where
+        so much is pending that it is added up in a thread.
 
         If a base was made after the view was asked for, the view is asked for again: it may hold an entry that was
         applied and removed before the base asked for receipts, so the increment would count twice.
@@ -226,11 +236,11 @@ class Reader:
             for name, view in views.items():
                 answer = self._answers.get(name)
                 if answer is None or answer.base.viewed <= begun:
-                    found[name] = None if answer is None else await self._cached(name, answer, view, age)
+                    found[name] = None if answer is None else await self._cached(name, answer, view, age, waits)
             rest = [name for name in views if name not in found]
         return found
 
-    async def _cached(self, name: str, answer: _Answer, view: View, age: float) -> Reading | None:
+    async def _cached(self, name: str, answer: _Answer, view: View, age: float, waits: bool) -> Reading | None:
         """A reading from the cached base and the view; None if the base will not do."""
         if self._clock.monotonic() - answer.base.born > age:
             return None
@@ -238,6 +248,8 @@ class Reader:
             return answer.reading
         more, keep = pending_since(answer.base, answer.reading.pending, answer.view, view), True
         if more is None and _is_large(view):
+            if not waits:
+                return None
             more = await asyncio.to_thread(pending, answer.base, view)
             keep = self._answers.get(name) is answer
         elif more is None:
@@ -316,6 +328,12 @@ class Reader:
     def _count_view(self) -> int:
         self._viewed += 1
         return self._viewed
+
+
+def _noted(readings: list[Reading]) -> list[Reading]:
+    if inexact := sum([not reading.exact for reading in readings]):
+        metrics.INEXACT.inc(inexact)
+    return readings
 
 
 # Lists counters: those in the store, together with those whose increments are all pending or dead.

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -14,6 +16,10 @@ from ingest.http.problems import Problem
 from shared.http import watchdog
 from shared.http.front import Front
 from shared.model.errors import TransientError
+from shared.model.words import Envelope
+from shared.sqlite.broker import _INSERT
+from shared.sqlite.database import connect_to
+from shared.wire.codec import encode
 from tests.http.both_ways import Client, by_aiohttp, connected, connections, poll, post, server_of
 from tests.http.faults import Gate
 from tests.http.service import Service, running
@@ -275,3 +281,42 @@ async def test_a_body_that_does_not_come_is_left_to_aiohttp(service: Service, *,
         await client.ask(post())
     assert by_aiohttp(service) == 1
     assert await service.totals() == {"c": 3}
+
+
+@pytest.mark.parametrize("same_turn", [True, False])
+async def test_a_read_shares_only_looks_that_begin_after_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch, *, same_turn: bool
+) -> None:
+    """Another process counts between two reads of one turn, or while the look for the first read is under way."""
+    read = post().replace(b"POST", b"GET")
+    gate, looks = asyncio.Event(), 0
+    view = service.parts.overlay.view
+
+    async def gated(counters: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        found = await view(counters)
+        await gate.wait()
+        return found
+
+    def count() -> None:
+        message = encode(Envelope("another", {"c": 5}, {}))
+        with closing(connect_to(service.parts.publisher._database.path)) as other:  # type: ignore[attr-defined]
+            other.execute(_INSERT, (message.data, json.dumps(message.attributes), 0, None, 1))
+
+    async with connected(service) as one, connected(service) as two:
+        for client in (one, two):
+            await client.ask(read)
+        monkeypatch.setattr(service.parts.overlay, "view", gated)
+        first, second = connections(service)
+        first.data_received(read)
+        if not same_turn:
+            await poll(lambda: looks)
+        count()
+        second.data_received(read)
+        gate.set()
+        await two.until(lambda: two.answers() == 2)
+        assert b'"value":5,' in two.seen
+        await one.until(lambda: one.answers() == 2)
+        assert (b'"value":5,' in one.seen, looks) == ((True, 1) if same_turn else (False, 2))
+    assert by_aiohttp(service) == 0

@@ -1,5 +1,6 @@
 """Mutations of reading: the arithmetic of exact reads, the reader, and overlays in memory."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -96,3 +97,18 @@ def _(join: Any) -> Any:
         return flight
 
     return mutant
+
+
+@around(
+    "a read joins a look that has begun",
+    "ingest.http.fast_path.FastPath._read_cached",
+    "tests/http/test_fast_path_connections.py",
+    "-k",
+    "shares_only_looks",
+)
+async def _(read: Any, self: Any, age: Any, asked: Any) -> None:
+    asyncio.get_running_loop().call_soon(self._asked.__setitem__, age, asked)
+    try:
+        await read(self, age, asked)
+    finally:
+        self._asked.pop(age, None)
