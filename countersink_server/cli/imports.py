@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.imports import VARIANTS, By, Foreign, Mark, Source, Variant
+from shared.model.imports import OTHERS, VARIANTS, By, Foreign, Mark, Source
 from shared.model.receipts import Tally, key_of_import, notes_of_commit
 from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, add_to, flaw_of_name
 from shared.ports.overlay import Overlay
@@ -38,7 +38,6 @@ from shared.runtime.retry import Backoff, insist, within
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings
-    from shared.model.imports import Source
     from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20
@@ -57,16 +56,17 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         more="You can kill it, repeat it, and run it while the other application counts. It writes nothing"
         " there. It exits with 1 if something could not be imported.",
     )
-    variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
+    known = {one.name: one.what for one in VARIANTS.values()} | OTHERS
+    variants = "; ".join(f"{name}: {what}" for name, what in known.items())
     parser.add_argument(
-        "--variant", required=True, choices=VARIANTS, metavar="V", help=f"which application's data. {variants}"
+        "--variant", required=True, choices=known, metavar="V", help=f"which application's data. {variants}"
     )
     parser.add_argument(
         "--from",
         dest="place",
         required=True,
         metavar="URL",
-        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]",
+        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]; for export: the file",
     )
     parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
@@ -92,19 +92,29 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    from shared.wiring.datastore import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
-
-    variant = VARIANTS[options.variant]
-    check(variant, options.kind, options.names, options.refuse)
-    async with (
-        connected(options) as (settings, parts),
-        source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source,
-    ):
+    check(options.variant, options.kind, options.names, options.refuse)
+    async with connected(options) as (settings, parts), _source(settings, options) as source:
         await _run(source, parts, settings, options)
 
 
-def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
+def _source(settings: "Settings", options: argparse.Namespace) -> AbstractAsyncContextManager[Source]:
+    from shared.wiring import datastore, moving  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    variant = VARIANTS.get(options.variant)
+    if variant is None:
+        return moving.source_of(options.variant, options.place)
+    return datastore.source_of(settings, variant, options.place, kind=options.kind, names=options.names)
+
+
+def check(name: str, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
     """Refuse options that contradict each other."""
+    variant = VARIANTS.get(name)
+    if variant is None:
+        if kind:
+            refuse(f"argument --kind: {name} has no kinds")
+        if names:
+            refuse(f"argument --name: counters of {name} have names")
+        return
     if kind and not variant.renamed:
         refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
     if not variant.kinds(kind):

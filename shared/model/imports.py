@@ -70,6 +70,11 @@ VARIANTS: Final = {
 }
 
 
+EXPORT: Final = "export"
+OTHERS: Final = {EXPORT: "a file that countersink map --export wrote"}
+"""What else can be imported: it is not in Datastore."""
+
+
 # Counters of other applications: how to read them, and marks that record how much was imported.
 
 

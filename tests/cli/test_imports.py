@@ -81,6 +81,8 @@ def test_of_very_many_that_are_left_out_a_few_are_shown() -> None:
         (["--variant", "simple"], "argument --name: simple needs one"),
         (["--variant", "simple", "--name", "a", "--name", "b"], "argument --name: simple needs one"),
         (["--variant", "go", "--name", "n"], "argument --name: counters of go have names"),
+        (["--variant", "export", "--kind", "K"], "argument --kind: export has no kinds"),
+        (["--variant", "export", "--name", "n"], "argument --name: counters of export have names"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(

@@ -1,0 +1,1 @@
+"""Reads counters that were kept elsewhere, to be added here."""
