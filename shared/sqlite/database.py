@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import queue
+import random
 import sqlite3
 import threading
 import time
@@ -27,13 +28,15 @@ from shared.model.errors import (
 from shared.runtime.clock import Clock
 from shared.runtime.retry import set_within
 from shared.sqlite.data_file import DataFile, Log, make_file, make_folder, narrow, open_lock, set_durable, why_unsafe
-from shared.sqlite.schema import make_tables, refuse_others
+from shared.sqlite.schema import InUseError, make_tables, refuse_others
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 LONGEST_TURN: Final = 5.0
 """Seconds to wait for other processes that write to the file."""
+_LONGEST_PAUSE: Final = 0.2
+"""Seconds between two tries to convert a file that others have open."""
 _MOST_IN_A_GROUP: Final = 256
 _MOST_ORDERS: Final = 10_000
 """The most orders that may wait for the writer."""
@@ -272,6 +275,17 @@ def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
         make_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
+    until = time.monotonic() + LONGEST_TURN
+    while True:
+        try:
+            return _open(path)
+        except InUseError:  # perhaps by others that start now, and want to convert it, too
+            if time.monotonic() > until:
+                raise
+            time.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 (not a secret)
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     try:
         with ExitStack() as undo:
             make_file(path)  # before the lock: a lock without a file means that the file was lost

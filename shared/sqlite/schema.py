@@ -1,17 +1,52 @@
-"""Makes the tables of a file, and refuses files that have others."""
+"""Makes the tables of a file, converts files of earlier releases, and refuses those of later ones and of others.
 
+A file says which tables it has with a number, its schema (`user_version`), and names the first release that knows
+them in its table `release`. For example, 0.1.0 made a file with schema 15, and 0.2.0, whose schema is 16, opens it:
+
+1. Nobody else may have the file open: a process of 0.1.0 would go on writing to tables that it does not know.
+2. The file is copied to `countersink.db-schema-15`.
+3. The steps that are missing run in one transaction, which also writes 16 and 0.2.0.
+
+Killed before the end of 3, the next start begins again. After it, 0.1.0 refuses the file and
+names the release to use.
+"""
+
+import logging
+import os
 import sqlite3
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared.model.errors import SettingsError
+from shared.sqlite.backup import copy
+from shared.sqlite.data_file import Log, sighting_of, sighting_without_log
+
+_log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
 
-VERSION: Final = 14
-"""The version of the tables. Builds before the first release made files of earlier versions, which are refused."""
+
+class Step(NamedTuple):
+    """What makes the tables of one schema those of the next."""
+
+    release: str
+    """The first release with this step."""
+    script: str
+    """Statements of SQLite. `_TABLES` must have the same effect on a new file."""
+
+
+FIRST: Final = 15
+"""The schema of 0.1.0. Builds before that release made files of earlier schemas, which are refused."""
+STEPS: tuple[Step, ...] = ()
+"""From `FIRST` on. A step that was released never changes."""
+ROOM: Final = 2
+"""How many times its own size a file needs for its conversion: once for the copy, and once for what the steps write."""
 _TABLES: Final = """
+    -- The first release that knows these tables. Each later schema has this table, too: earlier releases read it.
+    CREATE TABLE release (only INTEGER PRIMARY KEY CHECK (only = 1), name TEXT NOT NULL);
+    INSERT INTO release VALUES (1, '');
+
     -- `since` is the file's time when a message was accepted. No receipt that lived then is swept while the message is
     -- there: it may be the receipt of an id in the message.
     CREATE TABLE messages (
@@ -152,33 +187,113 @@ _TABLES: Final = """
 """
 
 
+class InUseError(SettingsError):
+    """Another process has the file open."""
+
+
+def newest() -> int:
+    """The schema of the files that this version makes."""
+    return FIRST + len(STEPS)
+
+
 def make_tables(db: sqlite3.Connection, path: Path) -> None:
-    """Make all tables in an empty file, or none; the caller keeps others from doing so at the same time. Raises
-    `SettingsError` if the file is of another version.
+    """Make all tables in an empty file, or convert an older one, or change nothing. The caller keeps others from doing
+    so at the same time. Raises `SettingsError` if the file is of a later release, or has no room for its conversion,
+    and `InUseError` if it has to be converted while others have it open.
     """
-    if flaw := flaw_of_version(db):
+    if flaw := flaw_of_version(db, path):
         raise SettingsError(f"{path} {flaw}")
-    if version_of(db):
-        return
-    pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+    version = version_of(db)
+    if not version:
+        _run(db, _TABLES)
+    elif version < newest():
+        _be_alone(db, path)
+        kept = _keep_copy(db, path)
+        _run(db, "".join(f"{step.script};\n" for step in STEPS[version - FIRST :]))
+        _log.warning("%s was converted from schema %d to %d; %s is as it was before", path, version, newest(), kept)
+
+
+def _run(db: sqlite3.Connection, script: str) -> None:
+    """Run it as a whole or not at all."""
+    release = STEPS[-1].release if STEPS else "0.1.0"
+    script += f"UPDATE release SET name = '{release}';"  # noqa: S608 (a constant)
+    pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {newest()};"
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {pragmas} COMMIT;")
+        db.executescript(f"BEGIN IMMEDIATE; {script} {pragmas} COMMIT;")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
 
 
-def flaw_of_version(db: sqlite3.Connection) -> str | None:
+def _be_alone(db: sqlite3.Connection, path: Path) -> None:
+    """Raise `InUseError` if another connection is open. SQLite only leaves WAL if there is none. Those that come
+    later wait for the caller's lock.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    Log(path).inherit()
+    db.execute("ROLLBACK")
+    try:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        said = f"has schema {version_of(db)}, and other processes use it: stop them, and the next start converts it"
+        raise InUseError(f"{path} {said}") from error
+
+
+def _keep_copy(db: sqlite3.Connection, path: Path) -> Path:
+    """Copy the file, unless a start that was killed has done so."""
+    kept = _copy_of(path, version_of(db))
+    if not kept.exists():
+        if flaw := flaw_of_room(db, path):
+            raise SettingsError(f"{path} {flaw}")
+        copy(path, kept)
+    elif sighting_without_log(kept) != sighting_of(db):
+        raise SettingsError(
+            f"{kept} is from an earlier upgrade: move it away, so that {path} can be copied to its place"
+        )
+    return kept
+
+
+def _copy_of(path: Path, version: int) -> Path:
+    return Path(f"{path}-schema-{version}")
+
+
+def flaw_of_room(db: sqlite3.Connection, path: Path) -> str | None:
+    """Why a file can't be converted on its disk; None if it can."""
+    (pages,), (size,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA page_size").fetchone()
+    disk, needed = os.statvfs(path.parent), ROOM * int(pages) * int(size)
+    if (free := disk.f_bavail * disk.f_frsize) >= needed:
+        return None
+    return (
+        f"has schema {version_of(db)}, and its conversion needs {needed / 2**20:,.0f} MiB on its disk, where"
+        f" {free / 2**20:,.0f} MiB are free: free some space, or move the file to a larger disk"
+    )
+
+
+def flaw_of_version(db: sqlite3.Connection, path: Path) -> str | None:
     """Why this Countersink can't use a file of ours; None if it can, or if the file is empty."""
     version = version_of(db)
-    if version > VERSION:
-        return f"has schema {version}, this Countersink knows {VERSION}: use a newer Countersink"
-    if 0 < version < VERSION:
+    if version > newest():
+        return f"has schema {version}, and this Countersink knows {newest()}: use {_which(db)}{_or_back(path)}"
+    if 0 < version < FIRST:
         return (
             f"has schema {version}, of a build from before the first release: export its totals with that build, and"
-            " count them into a new file, as docs/operations.md#upgrades says"
+            " count them into a new file, as docs/upgrading.md says"
         )
     return None
+
+
+def _which(db: sqlite3.Connection) -> str:
+    try:
+        (name,) = db.execute("SELECT name FROM release").fetchone()
+    except (sqlite3.Error, TypeError):
+        return "a newer Countersink"
+    return f"Countersink {name} or later"
+
+
+def _or_back(path: Path) -> str:
+    kept = _copy_of(path, newest())
+    return f", or go back to {kept}, as docs/upgrading.md says" if kept.exists() else ""
 
 
 def refuse_others(db: sqlite3.Connection, path: Path) -> None:

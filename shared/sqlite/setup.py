@@ -1,7 +1,6 @@
-"""Checks whether a SQLite file, its folder and its disk are fit, makes the file for `provision`, and copies it."""
+"""Checks whether a SQLite file, its folder and its disk are fit, and makes the file for `provision`."""
 
 import asyncio
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -9,8 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
@@ -19,7 +17,6 @@ from shared.sqlite.data_file import (
     NETWORK,
     SHARED,
     DataFile,
-    make_file,
     mount_of,
     mounts,
     real,
@@ -27,7 +24,7 @@ from shared.sqlite.data_file import (
     why_unsafe,
 )
 from shared.sqlite.database import SMALL_DISK, Database
-from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
+from shared.sqlite.schema import FIRST, flaw_of_room, flaw_of_version, newest, refuse_others, version_of
 
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
@@ -145,9 +142,14 @@ def _file(path: Path) -> list[Finding]:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> Finding:
-    if flaw := flaw_of_version(db):
+    version = version_of(db)
+    older = FIRST <= version < newest()
+    if flaw := flaw_of_version(db, path) or (flaw_of_room(db, path) if older else None):
         return Finding(FAIL, "file", f"{path}: {flaw}")
-    return Finding(OK, "file", f"{path}: a file of Countersink, schema {version_of(db)}")
+    if older:
+        said = f"has schema {version}: the next start copies it, and converts it to schema {newest()}"
+        return Finding(WARN, "file", f"{path}: {said}")
+    return Finding(OK, "file", f"{path}: a file of Countersink, schema {version}")
 
 
 def _journal(db: sqlite3.Connection, path: Path) -> Finding:
@@ -186,68 +188,3 @@ def _can_write(db: sqlite3.Connection, path: Path) -> Finding:
     except sqlite3.OperationalError as error:
         return Finding(FAIL, "file", f"{path}: can't be written ({error}): change its permissions")
     return Finding(OK, "file", f"{path}: can be written")
-
-
-# Copies a data file while processes use it: one consistent state, checked before it gets its name.
-
-
-class Copied(NamedTuple):
-    """The contents of a copy."""
-
-    counters: int
-    pending: int
-    """Messages that no flusher has applied yet."""
-    size: int
-
-
-def copy(source: Path, target: Path) -> Copied:
-    """Copy `source` to `target`, which must not exist. It blocks. Others may read and write meanwhile; it has what
-    was accepted before it began.
-    """
-    if not source.exists():
-        raise SettingsError(f"{source} does not exist, so there is nothing to copy")
-    if not target.parent.is_dir():
-        raise SettingsError(f"the folder {target.parent} does not exist: make it first, or choose another one")
-    try:
-        # Others may be able to write to the folder of the copy, so the copy is made in one that nobody else can enter:
-        # no link that is planted there leads it to another file.
-        with TemporaryDirectory(prefix=f"{target.name[:100]}.unfinished-", dir=target.parent) as private:
-            unfinished = Path(private) / "copy"
-            make_file(unfinished)
-            _copy(source, unfinished)
-            found = _checked(unfinished)
-            _sync(unfinished)
-            os.link(unfinished, target)  # unlike a rename, it replaces nothing, not even a link
-        _sync(target.parent)
-    except FileExistsError:
-        raise SettingsError(f"{target} already exists: choose another name") from None
-    except sqlite3.Error as error:
-        raise CountersinkError(f"{source} can't be copied to {target}: {error}") from error
-    return found
-
-
-def _copy(source: Path, target: Path) -> None:
-    with (
-        closing(sqlite3.connect(f"{uri_of(source)}?mode=rw", uri=True, isolation_level=None)) as ours,
-        closing(sqlite3.connect(target, isolation_level=None)) as copied,
-    ):
-        ours.backup(copied)  # in one step, so it is of one instant, and need not begin again when somebody writes
-        copied.execute("PRAGMA journal_mode = DELETE")
-
-
-def _checked(path: Path) -> Copied:
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        if said != "ok":
-            raise CountersinkError(f"the copy is damaged, so it was removed, and the file probably is, too: {said}")
-        (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
-        (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()
-    return Copied(counters, pending, path.stat().st_size)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

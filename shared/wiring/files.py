@@ -19,6 +19,7 @@ from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
+from shared.sqlite.backup import Copied, copy
 from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.data_file import (
     MEMORY,
@@ -31,7 +32,6 @@ from shared.sqlite.data_file import (
     why_ephemeral,
 )
 from shared.sqlite.database import Database, Reserve
-from shared.sqlite.setup import Copied, copy
 from shared.sqlite.spool import SpoolRows, spooled_in
 
 BROKER = "COUNTERSINK_BROKER"

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite import setup as backups
-from shared.sqlite.setup import copy
+from shared.sqlite import backup as backups
+from shared.sqlite.backup import copy
 from tests.cli.running import Done, make_file, run
 from tests.processes.harness import Running, processes
 

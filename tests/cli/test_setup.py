@@ -23,7 +23,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.schema import VERSION
+from shared.sqlite.schema import newest
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
@@ -79,7 +79,12 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     before = file.stat()
     assert doctor(tmp_path).code == 0
     assert (before.st_mtime_ns, before.st_size) == (file.stat().st_mtime_ns, file.stat().st_size), "it changes nothing"
-    assert said == [f"a file of Countersink, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == [
+        f"a file of Countersink, schema {newest()}",
+        "keeps a write-ahead log",
+        "is sound",
+        "can be written",
+    ]
 
 
 def damage(folder: Path) -> None:
@@ -147,7 +152,7 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
         db.execute("PRAGMA journal_mode = DELETE")
     done = doctor(tmp_path)
     assert done.code == 1
-    assert "has schema 99, this Countersink knows" in marks(done, FAIL)[0]
+    assert "has schema 99, and this Countersink knows" in marks(done, FAIL)[0]
     assert "its journal mode is 'delete'" in "".join(marks(done, WARN))
 
 

@@ -116,6 +116,13 @@ mutation(
     "tests/unit/sqlite/test_data_file.py",
 )(lambda prepare: lambda file, **how: prepare(Instead(file, recognise=lambda: None), **how))
 
+for broken, function in (
+    ("a file is converted while others have it open", "_be_alone"),
+    ("a file is converted without a copy", "copy"),
+    ("a file is converted without room for it", "flaw_of_room"),
+):
+    mutation(broken, f"shared.sqlite.schema.{function}", "tests/unit/sqlite/test_conversion.py")(returning(None))
+
 mutation(
     "the older emulator of Datastore is not recognised",
     "shared.datastore.server._adds",

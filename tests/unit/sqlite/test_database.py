@@ -19,7 +19,7 @@ from shared.sqlite.audit_data import MOST_READ
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
 from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
-from shared.sqlite.schema import VERSION
+from shared.sqlite.schema import FIRST, newest
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 
@@ -56,7 +56,8 @@ def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("version", "what"), [(VERSION + 1, "use a newer Countersink"), (VERSION - 1, "export its totals with that build")]
+    ("version", "what"),
+    [(newest() + 1, "use Countersink 0.1.0 or later"), (FIRST - 1, "export its totals with that build")],
 )
 async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int, what: str) -> None:
     path = tmp_path / "file"
@@ -94,7 +95,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
 
 
-@pytest.mark.parametrize("version", [0, VERSION])
+@pytest.mark.parametrize("version", [0, FIRST])
 async def test_another_programs_file_keeps_every_byte(tmp_path: Path, version: int) -> None:
     path = tmp_path / "theirs.db"
     with closing(opened(path)) as db:
