@@ -1,6 +1,6 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
+from flusher.flush.commit_loop import FirstShards, FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
@@ -42,7 +42,7 @@ def make_tools(
         store=store,
         subscription=subscription,
         overlay=overlay,
-        book=ShardBook(store, clock, settings.shards),
+        book=FirstShards(settings.shards) if one_file else ShardBook(store, clock, settings.shards),
         clock=clock,
         promise_keeper=PromiseKeeper(store, clock, promise_of(settings)),
         backoff=Backoff,

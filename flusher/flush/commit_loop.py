@@ -11,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth
@@ -84,8 +85,35 @@ class PromiseKeeper:
 # Chooses the shards for sums.
 
 
+class ShardChoice(Protocol):
+    """Chooses shards, and learns from what commits say of them."""
+
+    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+        """For each sum, an add to a shard of its counter that is not full."""
+        ...
+
+    def full(self, shards: Iterable[tuple[str, int]]) -> None:
+        """These shards are full."""
+        ...
+
+    def done(self, adds: Iterable[ShardAdd]) -> None:
+        """These adds were applied, so their counters have a config now."""
+        ...
+
+    def raised(self, name: str, number: int) -> None:
+        """The counter has at least so many shards now."""
+        ...
+
+    def shrunk(self, names: Iterable[str]) -> None:
+        """These counters have fewer shards than believed."""
+        ...
+
+
 MOST_REMEMBERED: Final = 100_000
 """Counters whose numbers of shards are remembered."""
+KNOWN: Final = 1
+"""`ShardAdd.known` where no number was looked up: a counter that is there has a shard, and an add gives it no more than
+it needs."""
 FRESH: Final = 60.0
 """Seconds for which a number is used without a look. An old one is safe: new shards are just used later."""
 
@@ -150,6 +178,39 @@ class ShardBook:
         self._numbers.move_to_end(name)
 
 
+class FirstShards:
+    """The book of a file. It has one writer, so more shards take no more writes: all sums of a counter go to its first
+    shard, and to the next one if that is full. So no number of shards is looked up.
+    """
+
+    def __init__(self, new_counter: int) -> None:
+        self._new_counter = new_counter
+        self._full: dict[str, int] = {}
+        """The first shard that is not known to be full, of the counters for which it is another."""
+
+    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+        if self._full.keys() & sums.keys():
+            return tuple([self._add(name, delta, self._full.get(name, 0)) for name, delta in sums.items()])
+        return tuple(map(ShardAdd, sums, repeat(0), sums.values(), repeat(self._new_counter), repeat(KNOWN)))
+
+    def _add(self, name: str, delta: int, shard: int) -> ShardAdd:
+        return ShardAdd(name, shard, delta, max(self._new_counter, shard + 1), KNOWN)
+
+    def full(self, shards: Iterable[tuple[str, int]]) -> None:
+        for name, index in shards:
+            self._full[name] = index + 1
+
+    def done(self, adds: Iterable[ShardAdd]) -> None:
+        """Do nothing: it knows no numbers."""
+
+    def raised(self, name: str, number: int) -> None:
+        """Do nothing, like `done`."""
+
+    def shrunk(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._full.pop(name, None)
+
+
 # The parts that a flush uses.
 
 
@@ -160,7 +221,7 @@ class FlushTools:
     store: Store
     subscription: Subscription
     overlay: Overlay
-    book: ShardBook
+    book: ShardChoice
     clock: Clock
     promise_keeper: PromiseKeeper
     backoff: Callable[[], Backoff]

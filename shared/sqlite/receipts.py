@@ -20,6 +20,7 @@ MOST_BYTES: Final = 2**22
 SLICE: Final = 1_000
 """Receipts to look up before other tasks get a turn."""
 _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
+_ANY_ID: Final = "SELECT 1 FROM receipts WHERE key BETWEEN 'i' AND 'j' LIMIT 1"
 _EXISTS: Final = "SELECT 1 FROM receipts WHERE key IN (SELECT value FROM json_each(?)) LIMIT 1"
 _WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
 _DEAD: Final = (
@@ -35,18 +36,20 @@ _FIND: Final = (
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
-    small: list[Receipt] = []
+    ids: dict[bytes, Receipt] = {}
     rest: list[Receipt] = []
     for receipt in receipts:
-        (small if _takes(receipt) else rest).append(receipt)
+        if (half := _half_to_keep(receipt)) is None:
+            rest.append(receipt)
+        else:
+            ids[half] = receipt
     try:
-        if _find_ids(db, [one.key for one in receipts]) or _exists(db, small):
+        if _find_ids(db, [one.key for one in rest]) or _exists(db, ids.values()) or not _insert_ids(db, ids):
             raise AlreadyAppliedError("the receipt of an id in this commit exists")
-        _insert_ids(db, small)
         db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in rest])
     except sqlite3.IntegrityError:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
-    for receipt in receipts:
+    for receipt in rest:
         if receipt.body:
             _keep(db, receipt)
 
@@ -105,10 +108,11 @@ def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
     return found
 
 
-def _exists(db: sqlite3.Connection, receipts: Sequence[Receipt]) -> bool:
-    """Whether the table has one of them, for example as dead, or with a note."""
-    keys = [one.key for one in receipts]
-    return bool(keys) and db.execute(_EXISTS, (_json(keys),)).fetchone() is not None
+def _exists(db: sqlite3.Connection, ids: Collection[Receipt]) -> bool:
+    """Whether the table has one of these ids, for example as dead, or with a note. It has hardly ever any id."""
+    if not ids or db.execute(_ANY_ID).fetchone() is None:
+        return False
+    return db.execute(_EXISTS, (_json([one.key for one in ids]),)).fetchone() is not None
 
 
 def _json(keys: Collection[str]) -> str:
@@ -173,13 +177,18 @@ def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
 # becomes the elder. So ids live for their lifetime at least, and at most twice as long.
 
 
-_YOUNGER: Final = "SELECT max(number) FROM generations"
-_INSERT_ID: Final = "INSERT INTO ids (generation, half) VALUES (?, ?)"
+_HALVES: Final = (
+    "WITH RECURSIVE at (i) AS (VALUES (1) UNION ALL SELECT i + 16 FROM at WHERE i + 16 < length(:halves)),"
+    " halves (half) AS (SELECT substr(:halves, i, 16) FROM at)"
+)
+_INSERT_IDS: Final = (
+    f"INSERT OR IGNORE INTO ids (generation, half) {_HALVES} SELECT :younger, half FROM halves"  # noqa: S608 (a constant)
+    " WHERE NOT EXISTS (SELECT 1 FROM ids WHERE generation = :elder AND ids.half = halves.half)"
+)
 _EXPIRE_IDS: Final = "UPDATE generations SET expires = max(expires, ?) WHERE number = ?"
 _FIND_IDS: Final = (
-    "WITH RECURSIVE at (i) AS (VALUES (1) UNION ALL SELECT i + 16 FROM at WHERE i + 16 < length(:halves))"
-    " SELECT half, expires FROM at CROSS JOIN generations CROSS JOIN ids"
-    " ON generation = number AND half = substr(:halves, i, 16)"
+    f"{_HALVES} SELECT half, expires FROM halves CROSS JOIN generations CROSS JOIN ids USING (half)"  # noqa: S608 (a constant)
+    " WHERE generation = number"
 )
 _IDS: Final = "SELECT half, expires FROM ids JOIN generations ON number = generation WHERE generation = ? ORDER BY half"
 _BOUND: Final = "SELECT half FROM ids WHERE generation = ? ORDER BY half LIMIT 1 OFFSET ?"
@@ -187,20 +196,20 @@ _DELETE_SOME: Final = "DELETE FROM ids WHERE generation = ? AND half < ?"
 _DELETE_IDS: Final = "DELETE FROM ids WHERE generation = ?"
 
 
-def _takes(receipt: Receipt) -> bool:
-    """Whether it is a receipt to keep here: of an applied id, with nothing to say but that."""
-    return bool(
-        receipt.state == APPLIED and receipt.expires and not receipt.note and half_of_id(receipt.key) is not None
-    )
+def _half_to_keep(receipt: Receipt) -> bytes | None:
+    """The half to keep here, if it is the receipt of an applied id, with nothing to say but that."""
+    plain = receipt.state == APPLIED and receipt.expires and not receipt.note
+    return half_of_id(receipt.key) if plain else None
 
 
-def _insert_ids(db: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
-    """Keep receipts that are new. Two ids of equal halves take one row."""
-    if receipts:
-        (younger,) = db.execute(_YOUNGER).fetchone()
-        halves = {half for one in receipts if (half := half_of_id(one.key)) is not None}
-        db.executemany(_INSERT_ID, [(younger, half) for half in sorted(halves)])
-        db.execute(_EXPIRE_IDS, (max(one.expires for one in receipts), younger))
+def _insert_ids(db: sqlite3.Connection, receipts: Mapping[bytes, Receipt]) -> bool:
+    """Keep receipts, by half. Returns False if one of them was here; then the transaction must not be committed."""
+    if not receipts:
+        return True
+    (elder,), (younger,) = db.execute("SELECT number FROM generations ORDER BY number").fetchall()
+    db.execute(_EXPIRE_IDS, (max([one.expires for one in receipts.values()]), younger))
+    values = {"halves": b"".join(sorted(receipts)), "elder": elder, "younger": younger}
+    return db.execute(_INSERT_IDS, values).rowcount == len(receipts)
 
 
 def _find_ids(db: sqlite3.Connection, keys: Iterable[str]) -> dict[str, Receipt]:

@@ -21,7 +21,7 @@ mutation("the mark of an import is not checked", "shared.sqlite.store._MOVE", ST
     text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
 )
 mutation("a shard is made without telling readers of it", "shared.sqlite.store._add_to_shards", STORE)(
-    calling(_raise_shards=lambda *_: None)
+    calling(_make=lambda *_: None)
 )
 
 mutation("a file applies what comes too late", "shared.sqlite.store.SqliteStore.apply", STORE)(
@@ -34,6 +34,9 @@ mutation("a file applies messages that somebody else has settled", "shared.sqlit
 mutation("receipts of messages that are still there are swept", "shared.sqlite.store._sweep", STORE)(instead(sweep))
 mutation("ids of the elder generation are not found", "shared.sqlite.receipts._FIND_IDS", *IDS)(
     text("generation = number", "generation = number AND number = (SELECT max(number) FROM generations)")
+)
+mutation("an id of the elder generation is inserted again", "shared.sqlite.receipts._INSERT_IDS", *IDS)(
+    text("generation = :elder", "generation = :younger")
 )
 mutation("a generation expires with the first of its ids", "shared.sqlite.receipts._EXPIRE_IDS", *IDS)(
     text("max(expires, ?)", "iif(expires, expires, ?)")

@@ -15,7 +15,7 @@ from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt
 from shared.sqlite import receipts
-from shared.sqlite.receipts import _insert_ids, _sweep_ids, _takes
+from shared.sqlite.receipts import _half_to_keep, _sweep_ids
 from shared.sqlite.schema import make_tables
 from shared.sqlite.store import SqliteStore
 
@@ -44,10 +44,11 @@ def generations(db: sqlite3.Connection) -> list[tuple[int, int]]:
 
 def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
     one = applied(1)
-    assert _takes(one)
+    assert _half_to_keep(one) == half_of_id(one.key)
     others = [one._replace(**change) for change in ({"state": "dead"}, {"note": b"{}"}, {"expires": NEVER})]
     strange = ["i", "i" + "A" * 64, "i" + "0" * 63 + " ", one.key + "0", one.key + "\n", key_of_envelope("id-1")]
-    assert not any(_takes(other) for other in [*others, *(one._replace(key=key) for key in strange)])
+    strangers = [*others, *(one._replace(key=key) for key in strange)]
+    assert [_half_to_keep(other) for other in strangers] == [None] * len(strangers)
     assert [half_of_id(key) for key in strange] == [None] * len(strange)
 
 
@@ -85,10 +86,10 @@ def test_two_ids_with_equal_halves_in_one_commit_do_not_keep_it_from_being_done(
 
 def test_a_generation_is_deleted_in_slices_when_all_of_it_has_expired(db: sqlite3.Connection) -> None:
     some = [applied(number, StoreMillis(100 + number)) for number in range(10)]
-    _insert_ids(db, some)
+    receipts.insert(db, some, BEGINNING)
     assert _sweep_ids(db, StoreMillis(1), 4) == 0
     assert generations(db) == [(1, 109), (2, 0)]
-    _insert_ids(db, [applied(10, StoreMillis(200))])
+    receipts.insert(db, [applied(10, StoreMillis(200))], BEGINNING)
     assert _sweep_ids(db, StoreMillis(109), 4) == 0
     assert [_sweep_ids(db, StoreMillis(110), 4) for _ in range(4)] == [4, 4, 2, 0]
     assert generations(db) == [(2, 200), (3, 0)]
@@ -96,7 +97,7 @@ def test_a_generation_is_deleted_in_slices_when_all_of_it_has_expired(db: sqlite
 
 
 def test_a_file_without_new_ids_becomes_empty_and_its_generations_stay(db: sqlite3.Connection) -> None:
-    _insert_ids(db, [applied(1, StoreMillis(10))])
+    receipts.insert(db, [applied(1, StoreMillis(10))], BEGINNING)
     assert sum(_sweep_ids(db, StoreMillis(11), 4) for _ in range(4)) == 1
     assert generations(db) == [(1, 10), (2, 0)]
     assert _sweep_ids(db, StoreMillis(11), 0) == 0
@@ -104,7 +105,7 @@ def test_a_file_without_new_ids_becomes_empty_and_its_generations_stay(db: sqlit
 
 def test_other_processes_are_not_kept_waiting_by_a_large_generation(db: sqlite3.Connection) -> None:
     """A slice costs what its rows cost, however many there are: SQLite tells its steps."""
-    _insert_ids(db, [applied(number, StoreMillis(10)) for number in range(20_000)])
+    receipts.insert(db, [applied(number, StoreMillis(10)) for number in range(20_000)], BEGINNING)
     _sweep_ids(db, StoreMillis(1), 1)
     steps = 0
 
