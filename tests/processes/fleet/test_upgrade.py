@@ -1,4 +1,6 @@
-"""A rolling upgrade, and a rollback: both versions run side by side, and every increment counts once."""
+"""A rolling upgrade, and a rollback: both versions run side by side, and every increment counts once. A job is under
+way each time.
+"""
 
 import asyncio
 import itertools
@@ -6,12 +8,14 @@ import random
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from countersink import AsyncClient
 from tests.processes.fleet import version_before
 from tests.processes.fleet.calls import Calls, Request
 from tests.processes.fleet.pairs import Embedded, Pair
@@ -21,6 +25,7 @@ from tests.processes.harness import Processes, Running, processes
 WITHIN = 60.0
 LAST = 3
 """The number of the last process that is replaced."""
+ACCOUNTS = [f"account:{number:04}" for number in range(6_000)]
 BETWEEN = 15
 """Increments between two processes that are replaced."""
 
@@ -33,6 +38,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def started(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Processes]:
     settings = pair.settings | {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_DRAIN_TIMEOUT": str(DRAIN)}
+    settings["COUNTERSINK_JOB_TASKS"] = "1"
     if not isinstance(pair, Embedded):
         settings["COUNTERSINK_OVERLAY"] = request.getfixturevalue("redis").url
     async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
@@ -53,7 +59,8 @@ class Fleet:
         self._numbers = itertools.count()
         self._chance = random.Random(1)
         self.ingests = [Slot(started, ("ingest", "--port", "0")) for _ in range(2)]
-        self._slots = [*self.ingests, *(Slot(started, ("flusher",)) for _ in range(2))]
+        self.flushers = [Slot(started, ("flusher",)) for _ in range(2)]
+        self._slots = [*self.ingests, *self.flushers]
 
     async def start(self, slot: Slot, *, older: bool) -> None:
         slot.within = ("env", "-C", str(self._before)) if older else ()
@@ -84,8 +91,11 @@ class Fleet:
         return self._chance.choice([slot for slot in self.ingests if slot.up()]).process()
 
     async def replace_all(self, *, older: bool) -> None:
-        """One after the other, while increments come."""
+        """One after the other, while increments come and a job runs."""
         for number, slot in enumerate(self._slots):
+            if slot is self.flushers[0]:
+                async with AsyncClient(self._any().url) as client:
+                    await client.start_job("add", "account:", 10, id=f"older-{older}")
             counting = asyncio.create_task(self.count(BETWEEN))
             slot.busy = True
             await slot.terminate()
@@ -108,6 +118,18 @@ class Fleet:
         async with self._session.get(f"{self._any().url}/v1/counters/set?max_age=0") as response:
             return int((await response.json())["value"])
 
+    async def make_accounts(self) -> None:
+        async with AsyncClient(self._any().url) as client:
+            await client.increment_many(dict.fromkeys(ACCOUNTS, 1), wait=WITHIN)
+
+    async def value_of_accounts(self, *, older: bool) -> AbstractSet[int]:
+        """The values of all accounts, once the job is done."""
+        async with AsyncClient(self._any().url) as client, asyncio.timeout(WITHIN):
+            while (done := await client.job(f"older-{older}")).state == "running":
+                await asyncio.sleep(0.1)
+            assert (done.state, done.changed) == ("done", len(ACCOUNTS))
+            return {one.value async for one in client.list("account:", page=1_000)}
+
     async def settled(self) -> None:
         async with asyncio.timeout(WITHIN):
             while not all([await self._calls.read(slot.process(), fresh=True) for slot in self.ingests]):
@@ -129,9 +151,11 @@ async def test_every_increment_counts_once_through_an_upgrade_and_back(
         fleet = Fleet(started, before, calls, session)
         await fleet.start_all()
         await fleet.count(BETWEEN)
-        for older in (False, True):
+        await fleet.make_accounts()
+        for older, value in ((False, 11), (True, 21)):
             await fleet.replace_all(older=older)
             await fleet.settled()
+            assert await fleet.value_of_accounts(older=older) == {value}
             assert await fleet.value_of_set() == LAST
         await fleet.end()
         await calls.nothing_is_left()

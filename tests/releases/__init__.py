@@ -1,0 +1,24 @@
+"""What each release has left behind, and tests that every later version finds everything in it.
+
+A folder for each release holds:
+
+    countersink.db.gz   a file with totals, counts by time, ids, pending messages, dead letters, and a job under way
+    spool.db.gz         what waits in a spool for Pub/Sub
+    messages.json       messages, with what each counts and under which receipts
+    expected.json       what is in the file
+
+`python -m tests.releases` makes the folder of the present version. Never change that of a released version.
+"""
+
+from pathlib import Path
+from typing import Final
+
+RELEASES: Final = sorted(path for path in Path(__file__).parent.iterdir() if (path / "expected.json").exists())
+SETTINGS: Final = {
+    "COUNTERSINK_FLUSH_INTERVAL": "0.05",
+    "COUNTERSINK_LEASE": "1",
+    "COUNTERSINK_JOB_TASKS": "1",
+    "COUNTERSINK_WINDOWS": "page:=day/100y",
+}
+"""Of the processes that make the file, and of those that read it."""
+TOPIC: Final = "projects/project/topics/counts"
