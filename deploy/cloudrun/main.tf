@@ -1,23 +1,50 @@
-# Countersink on Cloud Run: ingest as a service, flushers as a worker pool, and a job that provisions. It also makes all
-# that is in ../terraform.
+# Countersink on Cloud Run: ingest as a service, flushers as a worker pool, and jobs that provision and for operators. It
+# also makes all that is in ../terraform.
+terraform {
+  required_version = ">= 1.9"
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 8.7"
+    }
+  }
+}
+
+provider "google" {
+  project               = var.project
+  region                = var.region
+  billing_project       = var.project
+  user_project_override = true # budgets need it
+}
+
 module "countersink" {
   source = "../terraform"
 
-  project               = var.project
-  region                = var.region
-  network               = var.network
-  notification_channels = var.notification_channels
+  project          = var.project
+  region           = var.region
+  network          = var.network
+  database         = var.database
+  on_call          = var.on_call
+  tickets          = var.tickets
+  on_call_channels = var.on_call_channels
+  budget           = var.budget
+  alerts           = local.alerts
+  scraped          = false # nothing collects metrics on Cloud Run: Google's own take their place in alerts.tf
 }
 
 locals {
   own = {
     COUNTERSINK_DRAIN_TIMEOUT   = "6" # Cloud Run kills a process 10 seconds after it was told to stop
     COUNTERSINK_LOG_FORMAT      = "json"
-    COUNTERSINK_MAX_CONNECTIONS = "1100"           # requests and probes; with the default, ingest could take more than its memory
-    COUNTERSINK_SPOOL           = "off"            # the disk does not outlive an instance
-    COUNTERSINK_TRUSTED_PROXIES = "169.254.0.0/16" # Google's front end; add the addresses of your load balancer
+    COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
+    COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }
   settings = merge(module.countersink.settings, local.own)
+  behind = {
+    COUNTERSINK_KEYS_FILE = "/keys/keys.json"
+    # Google's front end, and its load balancers.
+    COUNTERSINK_TRUSTED_PROXIES = join(",", concat(["169.254.0.0/16", "35.191.0.0/16", "130.211.0.0/22"], var.proxies))
+  }
 }
 
 resource "google_project_service" "run" {
@@ -71,10 +98,21 @@ resource "google_cloud_run_v2_service" "ingest" {
       }
 
       dynamic "env" {
-        for_each = merge(local.settings, { COUNTERSINK_KEYS_FILE = "/keys/keys.json" })
+        for_each = merge(local.settings, local.behind)
         content {
           name  = env.key
           value = env.value
+        }
+      }
+
+      env {
+        name = "COUNTERSINK_OVERLAY"
+
+        value_source {
+          secret_key_ref {
+            secret  = module.countersink.overlay.secret
+            version = module.countersink.overlay.version
+          }
         }
       }
 
@@ -111,7 +149,7 @@ resource "google_cloud_run_v2_service" "ingest" {
 
       secret {
         secret       = var.keys_secret
-        default_mode = 256 # only its owner may read it: 0400
+        default_mode = 292 # 0444: the file belongs to root, and ingest runs as another user, the only one there is
 
         items {
           version = "latest"
@@ -121,7 +159,8 @@ resource "google_cloud_run_v2_service" "ingest" {
     }
   }
 
-  depends_on = [google_project_service.run, google_secret_manager_secret_iam_member.ingest_reads_keys]
+  # Flushers are replaced before ingests.
+  depends_on = [google_cloud_run_v2_worker_pool.flusher, google_secret_manager_secret_iam_member.ingest_reads_keys]
 }
 
 # It answers no requests, so nothing scales it by itself. crema.yaml does, as a preview of Google's.
@@ -130,7 +169,7 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
   location = var.region
 
   scaling {
-    manual_instance_count = var.flushers
+    manual_instance_count = 2 # at the beginning
   }
 
   template {
@@ -160,24 +199,53 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
           value = env.value
         }
       }
+
+      env {
+        name = "COUNTERSINK_OVERLAY"
+
+        value_source {
+          secret_key_ref {
+            secret  = module.countersink.overlay.secret
+            version = module.countersink.overlay.version
+          }
+        }
+      }
     }
   }
 
-  depends_on = [google_project_service.run]
+  # Whoever scales it decides how many there are: an operator or crema.yaml.
+  lifecycle {
+    ignore_changes = [scaling[0].manual_instance_count]
+  }
+
+  depends_on = [google_project_service.run, module.countersink]
 }
 
-resource "google_cloud_run_v2_job" "provision" {
-  name     = "countersink-provision"
+# `operator` is for the commands doctor, audit and dlq: docs/runbooks.md says how to run them.
+resource "google_cloud_run_v2_job" "of" {
+  for_each = { provision = ["provision"], operator = ["doctor"] }
+
+  name     = "countersink-${each.key}"
   location = var.region
 
   template {
     template {
-      service_account = module.countersink.accounts["provision"]
-      max_retries     = 1
+      service_account = module.countersink.accounts[each.key]
+      timeout         = "3600s"
+      max_retries     = 0
+
+      vpc_access {
+        egress = "PRIVATE_RANGES_ONLY"
+
+        network_interfaces {
+          network    = var.network
+          subnetwork = var.subnetwork
+        }
+      }
 
       containers {
         image = var.image
-        args  = ["provision"]
+        args  = each.value
 
         dynamic "env" {
           for_each = local.settings
@@ -186,9 +254,20 @@ resource "google_cloud_run_v2_job" "provision" {
             value = env.value
           }
         }
+
+        env {
+          name = "COUNTERSINK_OVERLAY"
+
+          value_source {
+            secret_key_ref {
+              secret  = module.countersink.overlay.secret
+              version = module.countersink.overlay.version
+            }
+          }
+        }
       }
     }
   }
 
-  depends_on = [google_project_service.run]
+  depends_on = [google_project_service.run, module.countersink]
 }

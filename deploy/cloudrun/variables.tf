@@ -8,19 +8,43 @@ variable "region" {
   type        = string
 }
 
-variable "network" {
-  description = "The network (its self link) in which Redis is, with private services access."
+variable "image" {
+  description = "The image that deploy/Dockerfile makes, by its digest."
   type        = string
+}
+
+variable "on_call" {
+  description = "The mail address that critical alerts go to."
+  type        = string
+}
+
+variable "tickets" {
+  description = "The mail address that warnings go to."
+  type        = string
+}
+
+variable "on_call_channels" {
+  description = "Further channels of Cloud Monitoring for critical alerts, for example a pager."
+  type        = list(string)
+  default     = []
+}
+
+variable "network" {
+  description = "The network in which Redis is."
+  type        = string
+  default     = "default"
 }
 
 variable "subnetwork" {
   description = "The subnetwork of that network in the region."
   type        = string
+  default     = "default"
 }
 
-variable "image" {
-  description = "The image that deploy/Dockerfile makes."
+variable "database" {
+  description = "The database. After a restore: the one that was restored."
   type        = string
+  default     = "(default)"
 }
 
 variable "keys_secret" {
@@ -29,14 +53,14 @@ variable "keys_secret" {
   default     = "countersink-keys"
 }
 
-variable "flushers" {
-  description = "How many flushers run."
-  type        = number
-  default     = 2
-}
-
-variable "notification_channels" {
-  description = "The channels of Cloud Monitoring to which alerts go."
+variable "proxies" {
+  description = "Addresses of your load balancer, if there is one, such as 203.0.113.9/32."
   type        = list(string)
   default     = []
+}
+
+variable "budget" {
+  description = "If not null: the billing account, and how much a month may cost in its currency."
+  type        = object({ billing_account = string, project_number = number, units = number })
+  default     = null
 }

@@ -9,9 +9,11 @@ resource "google_firestore_database" "counts" {
   depends_on                        = [google_project_service.needed]
 }
 
+# Of the database in use, which is another one after a restore.
 resource "google_firestore_backup_schedule" "daily" {
-  database  = google_firestore_database.counts.name
-  retention = "1209600s"
+  database   = var.database
+  retention  = "1209600s"
+  depends_on = [google_firestore_database.counts]
 
   daily_recurrence {}
 }

@@ -1,11 +1,17 @@
 output "settings" {
-  description = "The settings of ingests and flushers."
-  sensitive   = true # Redis's password is in one of them
+  description = "The settings of all processes, besides COUNTERSINK_OVERLAY."
   value = {
     COUNTERSINK_BROKER    = "pubsub://${var.project}/${google_pubsub_topic.counts.name}?subscription=${google_pubsub_subscription.counts.name}"
-    COUNTERSINK_STORE     = "datastore://${var.project}"
-    COUNTERSINK_OVERLAY   = "redis://:${google_redis_instance.overlay.auth_string}@${google_redis_instance.overlay.host}:${google_redis_instance.overlay.port}"
+    COUNTERSINK_STORE     = "datastore://${var.project}${var.database == "(default)" ? "" : "/${var.database}"}"
     COUNTERSINK_RETENTION = tostring(var.retention)
+  }
+}
+
+output "overlay" {
+  description = "The version of the secret that holds COUNTERSINK_OVERLAY, with Redis's password."
+  value = {
+    secret  = google_secret_manager_secret.overlay.secret_id
+    version = google_secret_manager_secret_version.overlay.version
   }
 }
 

@@ -8,15 +8,49 @@ variable "region" {
   type        = string
 }
 
+variable "on_call" {
+  description = "The mail address that critical alerts go to."
+  type        = string
+}
+
+variable "tickets" {
+  description = "The mail address that warnings go to."
+  type        = string
+}
+
+variable "on_call_channels" {
+  description = "Further channels of Cloud Monitoring for critical alerts, for example a pager."
+  type        = list(string)
+  default     = []
+}
+
+variable "alerts" {
+  description = "Alerts of the platform, besides those of this module."
+  type        = map(object({ query = string, duration = string, severity = string, says = string }))
+  default     = {}
+}
+
+variable "scraped" {
+  description = "Whether Managed Service for Prometheus collects the metrics of the processes."
+  type        = bool
+}
+
+variable "network" {
+  description = "The network from which Redis can be reached: its name, or its self link if another project shares it."
+  type        = string
+  default     = "default"
+}
+
 variable "location" {
   description = "Where the database is: a region, or nam5 or eur3. It can never be changed. If null, it is the region."
   type        = string
   default     = null
 }
 
-variable "network" {
-  description = "The network (its self link) from which Redis can be reached, with private services access."
+variable "database" {
+  description = "The database that the processes use. After a restore: the one that was restored."
   type        = string
+  default     = "(default)"
 }
 
 variable "topic" {
@@ -43,8 +77,8 @@ variable "kubernetes_namespace" {
   default     = null
 }
 
-variable "notification_channels" {
-  description = "The channels of Cloud Monitoring to which alerts go."
-  type        = list(string)
-  default     = []
+variable "budget" {
+  description = "If not null: the billing account, and how much a month may cost in its currency. Warnings come at a half, 90 % and all of it."
+  type        = object({ billing_account = string, project_number = number, units = number })
+  default     = null
 }

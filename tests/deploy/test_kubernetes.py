@@ -64,6 +64,9 @@ def test_kubernetes_knows_each_field(overlay: list[Object], tmp_path: Path) -> N
 def test_each_command_is_one_of_ours_and_listens_where_it_is_asked(overlay: list[Object]) -> None:
     for name, _, spec in templates(overlay):
         (container,) = spec["containers"]
+        if name == "operator":  # waits until somebody runs a command in it
+            assert container["command"] == ["sleep", "infinity"]
+            continue
         said = parser_of_all().parse_args(container["args"])
         if name == "provision":
             continue
@@ -76,7 +79,7 @@ def test_probes_ask_what_they_should(overlay: list[Object]) -> None:
     """An outage of Pub/Sub must take no Pod out of service: only the start asks /readyz."""
     for name, _, spec in templates(overlay):
         (container,) = spec["containers"]
-        if name == "provision":
+        if name in ("provision", "operator"):
             continue
         probes = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
         start = "/healthz" if container["args"][0] == "flusher" else "/readyz"
@@ -86,7 +89,7 @@ def test_probes_ask_what_they_should(overlay: list[Object]) -> None:
 def test_a_process_has_the_time_to_drain(overlay: list[Object]) -> None:
     drain = float(settings(overlay)["COUNTERSINK_DRAIN_TIMEOUT"])
     for name, _, spec in templates(overlay):
-        if name != "provision":
+        if name not in ("provision", "operator"):
             before = spec["containers"][0].get("lifecycle", {}).get("preStop", {})
             waits = float(before["exec"]["command"][1]) if before else 0
             assert spec["terminationGracePeriodSeconds"] >= waits + 2 * drain + 5
@@ -183,17 +186,68 @@ def test_autoscalers_ask_for_metrics_that_there_are(overlay: list[Object]) -> No
         assert (scaled["metadata"]["name"] in names) == ("replicas" not in scaled["spec"])
 
 
-def test_keda_takes_its_object(node_packages: Path) -> None:
+def test_keda_asks_google_for_the_flushers_of_this_cluster(overlay: list[Object]) -> None:
+    """There is no Prometheus in the cluster. Other clusters of the project may run flushers, too."""
+    for scaled in of_kind(overlay, "ScaledObject"):
+        (trigger,) = scaled["spec"]["triggers"]
+        said = trigger["metadata"]
+        assert said["serverAddress"].startswith("https://monitoring.googleapis.com/v1/projects/PROJECT/")
+        assert f'{{cluster="CLUSTER",namespace="{scaled["metadata"]["namespace"]}"}}' in said["query"]
+        (known,) = of_kind(overlay, "TriggerAuthentication")
+        assert trigger["authenticationRef"] == {"name": known["metadata"]["name"]}
+        assert known["spec"] == {"podIdentity": {"provider": "gcp"}}
+
+
+def test_the_collector_may_read_its_key_and_no_other(overlay: list[Object]) -> None:
+    for monitored in of_kind(overlay, "PodMonitoring"):
+        keys = {one["authorization"]["credentials"]["secret"]["name"] for one in monitored["spec"]["endpoints"]}
+        (role,) = of_kind(overlay, "Role")
+        (rule,) = role["rules"]
+        assert {*rule["resourceNames"]} == keys
+        assert (rule["resources"], "get" in rule["verbs"]) == (["secrets"], True)
+        (binding,) = of_kind(overlay, "RoleBinding")
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert {one["namespace"] for one in binding["subjects"]} == {"gmp-system", "gke-gmp-system"}
+        assert {one["name"] for one in binding["subjects"]} == {"collector"}
+
+
+def test_a_volume_that_one_machine_can_mount_is_mounted_on_one(overlay: list[Object]) -> None:
+    users = [
+        (name, labels, spec)
+        for name, labels, spec in templates(overlay)
+        if any("persistentVolumeClaim" in one for one in spec["volumes"])
+    ]
+    for name, _, spec in users:
+        if name == "ingest":
+            continue
+        affinity = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (term,) = affinity
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        assert [one for one, labels, _ in users if selects(term["labelSelector"], labels)] == ["ingest"]
+
+
+def test_everything_but_ingest_can_be_applied_first(overlay: list[Object]) -> None:
+    """With --selector app.kubernetes.io/component!=ingest: a flusher's settings come with it."""
+    marked = [one["metadata"]["labels"].get("app.kubernetes.io/component") for one in of_kind(overlay, "Deployment")]
+    assert marked.count("ingest") == 1
+    others = of_kind(overlay, "ConfigMap", "ServiceAccount", "Job")
+    assert not [one for one in others if "app.kubernetes.io/component" in one["metadata"]["labels"]]
+
+
+def test_keda_takes_its_objects(node_packages: Path) -> None:
     """The schema is that of a package for node; it does not notice fields that are too much."""
     documents = yaml.safe_load_all(run(program("kubectl"), "kustomize", OVERLAYS / "gke"))
-    (scaled,) = [one for one in documents if one["kind"] == "ScaledObject"]
+    objects = [one for one in documents if one["apiVersion"] == "keda.sh/v1alpha1"]
     script = node_packages / "check.js"
     script.write_text(
-        "const { ScaledObject } = require('@kubernetes-models/keda/keda.sh/v1alpha1');"
-        " new ScaledObject(JSON.parse(require('fs').readFileSync(0, 'utf8'))).validate();"
+        "const kinds = require('@kubernetes-models/keda/keda.sh/v1alpha1');"
+        " const object = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
+        " new kinds[object.kind](object).validate();"
     )
     node = program("node")
-    run(node, script, cwd=node_packages, told=json.dumps(scaled))
+    for one in objects:
+        run(node, script, cwd=node_packages, told=json.dumps(one))
+    (scaled,) = of_kind(objects, "ScaledObject")
     del scaled["spec"]["scaleTargetRef"]
     refused = subprocess.run([node, script], input=json.dumps(scaled), text=True, capture_output=True, check=False)
     assert refused.returncode != 0

@@ -7,10 +7,13 @@ from typing import Final
 
 import pytest
 
+from countersink_server.cli.main import parser_of_all
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
 UNIT: Final = ROOT / "deploy" / "countersink.service"
+BACKUP: Final = UNIT.with_name("countersink-backup.service")
+TIMER: Final = BACKUP.with_suffix(".timer")
 MOST_EXPOSED: Final = 3.0
 
 
@@ -50,3 +53,20 @@ def test_a_unit_that_cannot_start_is_not_tried_for_ever() -> None:
     lines = UNIT.read_text().splitlines()
     assert "StartLimitIntervalSec=60" in lines
     assert "StartLimitBurst=10" in lines
+
+
+def test_a_backup_is_made_each_night_by_the_user_of_the_data(tmp_path: Path) -> None:
+    text = BACKUP.read_text().replace("/opt/countersink/.venv/bin/countersink", "/bin/true")
+    for file, lines in ((BACKUP, text), (TIMER, TIMER.read_text())):
+        (tmp_path / file.name).write_text(lines)
+    done = analyze("verify", str(tmp_path / BACKUP.name), str(tmp_path / TIMER.name))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "OnCalendar=*-*-* 03:30" in TIMER.read_text()
+    for line in ("DynamicUser=yes", "Environment=XDG_STATE_HOME=/var/cache/countersink", "CacheDirectory=countersink"):
+        assert line in text
+        assert line in UNIT.read_text()
+    assert f"User={UNIT.stem}" in text  # what systemd calls the dynamic user of the other unit
+    (command,) = re.findall(r"ExecStart=/bin/sh -c '\S+ (.*)'", BACKUP.read_text())
+    command = re.sub(r"\$\(.*?\)", "now", command)
+    assert parser_of_all().parse_args(command.split()).data == "/var/lib/countersink"
+    assert exposure(tmp_path / BACKUP.name) < MOST_EXPOSED + 1

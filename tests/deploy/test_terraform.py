@@ -24,6 +24,7 @@ from tests.needs import program
 
 FOLDER: Final = ROOT / "deploy" / "terraform"
 CLOUD_RUN: Final = ROOT / "deploy" / "cloudrun"
+GKE: Final = ROOT / "deploy" / "gke"
 KNOWN: Final[dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("google_provider.json").read_text())
 RULES: Final = [
     rule
@@ -60,15 +61,20 @@ def cloud_run(node_packages: Path) -> Block:
     return read(CLOUD_RUN, node_packages)
 
 
+@pytest.fixture(scope="module")
+def gke(node_packages: Path) -> Block:
+    return read(GKE, node_packages)
+
+
 def resources(files: Block) -> Iterator[tuple[str, str, Block]]:
-    for kind, named in files["resource"].items():
+    for kind, named in files.get("resource", {}).items():
         for name, (block,) in named.items():
             yield kind, name, block
 
 
 def static(block: Block) -> Block:
-    """The block with one of each of its dynamic blocks."""
-    dynamic = {name: one["content"] for name, (one,) in block.get("dynamic", {}).items()}
+    """The block with one of each of its dynamic blocks, besides those of the same name."""
+    dynamic = {name: block.get(name, []) + one["content"] for name, (one,) in block.get("dynamic", {}).items()}
     return {name: value for name, value in block.items() if name != "dynamic"} | dynamic
 
 
@@ -100,25 +106,68 @@ def all_flaws(files: Block) -> list[str]:
         elif attribute and attribute not in KNOWN[kind]["attributes"]:
             found.append(f"{kind} has no attribute {attribute}")
     variables = {*files["variable"]}
-    locals_ = {name for block in files["locals"] for name in block}
+    locals_ = {name for block in files.get("locals", []) for name in block}
     found += [f"there is no var.{name}" for name in re.findall(r"\bvar\.(\w+)", text) if name not in variables]
     found += [f"there is no local.{name}" for name in re.findall(r"\blocal\.(\w+)", text) if name not in locals_]
     found += [f"var.{name} is not used" for name in variables if f"var.{name}" not in text]
     return found
 
 
-def test_the_provider_has_each_argument_and_attribute(files: Block, cloud_run: Block) -> None:
+def test_the_provider_has_each_argument_and_attribute(files: Block, cloud_run: Block, gke: Block) -> None:
     assert not all_flaws(files)
     assert not all_flaws(cloud_run)
+    assert not all_flaws(gke)
 
 
-def test_cloud_run_uses_the_other_files(files: Block, cloud_run: Block) -> None:
-    (module,) = cloud_run["module"]["countersink"]
-    assert (CLOUD_RUN / module.pop("source")).resolve() == FOLDER
+def test_the_roots_use_the_module(files: Block, cloud_run: Block, gke: Block) -> None:
     required = {name for name, (said,) in files["variable"].items() if "default" not in said}
-    assert required <= module.keys() <= files["variable"].keys()
+    for folder, root in ((CLOUD_RUN, cloud_run), (GKE, gke)):
+        (module,) = root["module"]["countersink"]
+        assert (folder / module.pop("source")).resolve() == FOLDER
+        assert required <= module.keys() <= files["variable"].keys()
     used = set(re.findall(r"module\.countersink\.(\w+)", json.dumps(cloud_run)))
     assert used == {*files["output"]}
+
+
+def configured(root: Block) -> bool:
+    """Whether the resources beside a module have a project, and the provider a version that stays."""
+    (wanted,) = root["terraform"][0]["required_providers"]
+    (provider,) = root.get("provider", {}).get("google", [{}])
+    given = {name: provider.get(name) for name in ("project", "region")}
+    return wanted["google"]["version"].startswith("~>") and given == {name: f"${{var.{name}}}" for name in given}
+
+
+def test_the_provider_is_configured_in_the_roots_alone(files: Block, cloud_run: Block, gke: Block) -> None:
+    """A module's own provider is not that of the resources beside it, which would be in no project."""
+    assert "provider" not in files
+    assert configured(cloud_run)
+    assert configured(gke)
+    assert not configured({name: one for name, one in cloud_run.items() if name != "provider"})
+
+
+def lonely(files: Block) -> list[str]:
+    """Resources that neither wait until the APIs are on nor name one that does."""
+    blocks = {f"{kind}.{name}": json.dumps(block) for kind, name, block in resources(files)}
+    waits = {name for name, text in blocks.items() if "google_project_service." in text}
+    while more := {
+        name
+        for name in blocks.keys() - waits
+        if any(f"{one}." in blocks[name] or f"{one}[" in blocks[name] or f"{one}}}" in blocks[name] for one in waits)
+    }:
+        waits |= more
+    return sorted(name for name in blocks.keys() - waits if not name.startswith("google_project_"))
+
+
+def test_nothing_is_made_before_its_api_is_on(files: Block) -> None:
+    needed = files["resource"]["google_project_service"]["needed"][0]["for_each"]
+    assert {"iam", "cloudresourcemanager", "secretmanager", "monitoring", "pubsub", "redis"} <= set(
+        re.findall(r"[a-z]+", needed)
+    )
+    assert not lonely(files)
+    without = json.loads(json.dumps(files))
+    for block in without["resource"]["google_service_account"]["of"]:
+        del block["depends_on"]
+    assert "google_service_account.of" in lonely(without)
 
 
 def filled(value: Any, files: Block, message: Any) -> Any:
@@ -150,11 +199,15 @@ def filled(value: Any, files: Block, message: Any) -> Any:
 )
 def test_cloud_run_takes_each_object(kind: str, message: Any, cloud_run: Block) -> None:
     (block,) = [one for name, _, one in resources(cloud_run) if name == f"google_cloud_run_v2_{kind}"]
+    commands = block.get("for_each")
     made = filled(block, cloud_run, message.pb().DESCRIPTOR)
     ParseDict(made, message.pb()())
     template = made["template"].get("template", made["template"])
     (container,) = template["containers"]
-    parser_of_all().parse_args(container["args"])
+    for command in [container["args"]] if commands is None else commands.values():
+        parser_of_all().parse_args(command)
+    environment = {one["name"]: one for one in container["env"]}
+    assert "valueSource" in environment["COUNTERSINK_OVERLAY"] or "value_source" in environment["COUNTERSINK_OVERLAY"]
     with pytest.raises(ParseError):
         ParseDict(made | {"template": {"conatiners": []}}, message.pb()())
 
@@ -162,9 +215,44 @@ def test_cloud_run_takes_each_object(kind: str, message: Any, cloud_run: Block) 
 def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
     local = {name: said for block in cloud_run["locals"] for name, said in block.items()}
     settings = Settings.read(local["own"])
+    (listed,) = re.findall(r"concat\((\[.*?\])", local["behind"]["COUNTERSINK_TRUSTED_PROXIES"])
+    proxies = Settings.read({"COUNTERSINK_TRUSTED_PROXIES": ",".join(json.loads(listed))}).trusted_proxies
     assert settings.drain_timeout + 3 < KILLED_AFTER
     assert settings.spool == "off"
-    assert client_of("169.254.1.1", ["1.2.3.4, 203.0.113.9"], settings.trusted_proxies) == "203.0.113.9"
+    for peer in ("203.0.113.9", "203.0.113.9, 35.191.3.4"):
+        assert client_of("169.254.1.1", [f"1.2.3.4, {peer}"], proxies) == "203.0.113.9"
+
+
+def test_the_user_of_the_image_may_read_the_keys(cloud_run: Block) -> None:
+    """Cloud Run has no `fsGroup`: the file belongs to root, so it must be readable for others."""
+    (template,) = cloud_run["resource"]["google_cloud_run_v2_service"]["ingest"][0]["template"]
+    (volume,) = template["volumes"]
+    assert volume["secret"][0]["default_mode"] & 0o004
+
+
+def test_no_password_is_a_plain_setting(files: Block, cloud_run: Block) -> None:
+    (secret,) = [name for kind, name, one in resources(files) if "auth_string" in json.dumps(one)]
+    assert (secret, "auth_string" in json.dumps(files["output"])) == ("overlay", False)
+    (version,) = files["resource"]["google_secret_manager_secret_version"]["overlay"]
+    assert version["secret_data"].startswith("rediss://")
+    assert Settings.read({"COUNTERSINK_OVERLAY": re.sub(r"\$\{[^}]*\}", "1", version["secret_data"])})
+    readers = files["resource"]["google_secret_manager_secret_iam_member"]["reads_overlay"][0]["for_each"]
+    assert readers == "${google_service_account.of}"
+    assert "auth_string" not in json.dumps(cloud_run)
+
+
+def test_a_restored_database_is_the_one_in_use_everywhere(files: Block) -> None:
+    assert "${var.database" in files["output"]["settings"][0]["value"]["COUNTERSINK_STORE"]
+    schedule = files["resource"]["google_firestore_backup_schedule"]["daily"][0]
+    assert schedule["database"] == "${var.database}"
+
+
+def test_flushers_are_replaced_first_and_their_number_is_left_alone(cloud_run: Block) -> None:
+    service = cloud_run["resource"]["google_cloud_run_v2_service"]["ingest"][0]
+    pool = cloud_run["resource"]["google_cloud_run_v2_worker_pool"]["flusher"][0]
+    assert "${google_cloud_run_v2_worker_pool.flusher}" in service["depends_on"]
+    (rules,) = pool["lifecycle"]
+    assert rules["ignore_changes"] == ["${scaling[0].manual_instance_count}"]
 
 
 def test_crema_scales_the_flushers_and_never_to_none(files: Block, cloud_run: Block) -> None:
@@ -244,9 +332,13 @@ async def test_it_makes_what_provision_makes(files: Block, empty_pubsub: Pubsub)
 
 def test_accounts_have_the_roles_of_the_docs_and_no_others(files: Block) -> None:
     local = {name: said for block in files["locals"] for name, said in block.items()}
-    given = {(one["account"], f"roles/pubsub.{one['role']}") for one in local["topics"].values()}
-    given |= {(one["account"], f"roles/pubsub.{one['role']}") for one in local["subscriptions"].values()}
-    given |= {(one["account"], f"roles/{one['role']}") for one in local["project"].values()}
+    given = {
+        (account, f"roles/pubsub.{role}")
+        for kind in ("on_topics", "on_subscriptions")
+        for account, roles in local[kind].items()
+        for role in roles
+    }
+    given |= {(account, f"roles/{role}") for account, roles in local["on_project"].items() for role in roles}
     assert given == {
         ("ingest", "roles/pubsub.publisher"),
         ("ingest", "roles/pubsub.viewer"),
@@ -255,9 +347,16 @@ def test_accounts_have_the_roles_of_the_docs_and_no_others(files: Block) -> None
         ("flusher", "roles/pubsub.subscriber"),
         ("flusher", "roles/pubsub.viewer"),
         ("flusher", "roles/datastore.user"),
+        ("operator", "roles/pubsub.publisher"),
+        ("operator", "roles/pubsub.subscriber"),
+        ("operator", "roles/pubsub.viewer"),
+        ("operator", "roles/datastore.user"),
         ("provision", "roles/pubsub.editor"),
+        ("provision", "roles/datastore.user"),
         ("provision", "roles/datastore.indexAdmin"),
     }
+    takes = local["on_subscriptions"]["operator"]["subscriber"]
+    assert {*local["on_subscriptions"]["flusher"]["subscriber"], "dead_letters"} == {*takes}  # else nobody could replay
     docs = (ROOT / "docs" / "google-cloud.md").read_text()
     assert {role for _, role in given} <= set(re.findall(r"`(roles/[\w.]+)`", docs))
 
@@ -268,7 +367,21 @@ def expanded(expr: str, records: dict[str, str]) -> str:
     return "".join(records.get(token, token) for token in tokens)
 
 
-def test_alerts_need_no_recording_rules(files: Block, tmp_path: Path) -> None:
+def native(*those: Block) -> Block:
+    """The alerts on metrics of Google, with what names them."""
+    found: Block = {}
+    for one in those:
+        local = {name: said for block in one["locals"] for name, said in block.items()}
+        texts = {name: said for name, said in local.items() if isinstance(said, str)}
+        for name, alert in (local.get("from_google") or local["alerts"]).items():
+            while unknown := re.findall(r"\$\{local\.(\w+)\}", alert["query"]):
+                for local_name in unknown:
+                    alert["query"] = alert["query"].replace(f"${{local.{local_name}}}", texts[local_name])
+            found[name] = alert
+    return found
+
+
+def test_alerts_need_no_recording_rules(files: Block, cloud_run: Block, tmp_path: Path) -> None:
     local = {name: said for block in files["locals"] for name, said in block.items()}
     assert local["tokens"] == "countersink:[a-z0-9_:]+|[^c]+|c"
     records = {rule["record"]: f"({rule['expr'].strip()})" for rule in RULES if "record" in rule}
@@ -278,30 +391,52 @@ def test_alerts_need_no_recording_rules(files: Block, tmp_path: Path) -> None:
     assert not [rule for rule in rules if "countersink:" in rule["expr"]]
     rules += [
         {"record": name, "expr": re.sub(r"\$\{[^}]*\}", "1", said["query"]).replace('\\"', '"')}
-        for name, said in local["from_google"].items()
+        for name, said in native(files, cloud_run).items()
     ]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "alerts", "rules": rules}]}))
     run(program("promtool"), "check", "rules", file)
 
 
-def test_each_alert_names_its_runbook(files: Block) -> None:
-    local = {name: said for block in files["locals"] for name, said in block.items()}
-    for name, alert in local["from_google"].items():
-        assert f"docs/runbooks.md#{name.lower()}" in alert["says"]
-    for rule in RULES:  # Terraform fails on an annotation that is missing
+def test_each_alert_brings_its_runbook(files: Block, cloud_run: Block) -> None:
+    """Cloud Monitoring takes 8 KiB of text; Terraform fails on an annotation or a section that is missing."""
+    (policy,) = files["resource"]["google_monitoring_alert_policy"]["of"]
+    assert "local.runbooks[each.key]" in policy["documentation"][0]["content"]
+    sections = {one.partition("\n")[0]: one for one in (ROOT / "docs" / "runbooks.md").read_text().split("\n## ")}
+    named = {rule["alert"] for rule in RULES if "alert" in rule} | native(files, cloud_run).keys()
+    assert named <= sections.keys()
+    assert max(map(len, sections.values())) < 7_500
+    for rule in RULES:
         assert "record" in rule or rule["annotations"].keys() == {"summary", "description", "runbook"}, rule
 
 
-def test_cloud_monitoring_takes_alerts_and_the_dashboard(files: Block) -> None:
+def test_where_nothing_is_scraped_no_alert_needs_it(files: Block, cloud_run: Block, gke: Block) -> None:
+    """`absent(countersink_…)` would fire for ever."""
+    local = {name: said for block in files["locals"] for name, said in block.items()}
+    assert "can(rule.alert) && var.scraped" in local["from_prometheus"]
+    assert cloud_run["module"]["countersink"][0]["scraped"] is False
+    assert gke["module"]["countersink"][0]["scraped"] is True
+    alerts = native(files, cloud_run)
+    assert not [name for name, alert in alerts.items() if "countersink_" in alert["query"]]
+    assert {"CountersinkErrors", "CountersinkSlow", "CountersinkAbsent", "CountersinkRestarts"} <= alerts.keys()
+    assert {"CountersinkDeadLetters", "CountersinkNothingApplied"} <= alerts.keys()
+
+
+def test_criticals_and_warnings_go_to_different_people(files: Block) -> None:
+    channels = files["resource"]["google_monitoring_notification_channel"]["mail"][0]["for_each"]
+    assert channels == {"CRITICAL": "${var.on_call}", "WARNING": "${var.tickets}"}
+    assert "default" not in files["variable"]["on_call"][0]
+    assert "default" not in files["variable"]["tickets"][0]
+
+
+def test_cloud_monitoring_takes_alerts_and_the_dashboard(files: Block, cloud_run: Block) -> None:
     (policy,) = [block for kind, _, block in resources(files) if kind == "google_monitoring_alert_policy"]
     (condition,) = policy["conditions"]
     (query,) = condition["condition_prometheus_query_language"]
-    local = {name: said for block in files["locals"] for name, said in block.items()}
-    for alert in local["from_google"].values():
-        said = {key: alert[key] for key in ("query", "duration")} | {
-            "evaluation_interval": query["evaluation_interval"]
-        }
+    assert query["disable_metric_validation"] is True  # else the first apply in a new project fails with 404
+    always = {key: query[key] for key in ("evaluation_interval", "disable_metric_validation")}
+    for alert in native(files, cloud_run).values():
+        said = {key: alert[key] for key in ("query", "duration")} | always
         whole = {
             "combiner": policy["combiner"],
             "severity": alert["severity"],

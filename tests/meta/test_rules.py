@@ -15,7 +15,7 @@ from tests.meta.checkout import ROOT
 from tests.needs import program
 
 FOLDER: Final = ROOT / "deploy" / "prometheus"
-TERRAFORM: Final = ROOT / "deploy" / "terraform" / "alerts.tf"
+OF_GOOGLE: Final = [ROOT / "deploy" / folder / "alerts.tf" for folder in ("terraform", "cloudrun")]
 TEXT: Final = (FOLDER / "rules.yml").read_text()
 NAME: Final = re.compile(r"(?<![\w:])countersink_\w+")
 REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
@@ -82,9 +82,13 @@ def test_what_is_recorded_is_used_by_its_name() -> None:
 def test_each_alert_has_its_runbook_and_says_so() -> None:
     text = (ROOT / "docs" / "runbooks.md").read_text()
     alerts = re.findall(r"alert: (\w+)", TEXT)
-    of_google = re.findall(r"^    (Countersink\w+) = \{$", TERRAFORM.read_text(), re.MULTILINE)
+    of_google = {
+        name
+        for file in OF_GOOGLE
+        for name in re.findall(r"^    (Countersink\w+) = \{$", file.read_text(), re.MULTILINE)
+    }
     assert of_google
-    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == sorted([*alerts, *of_google])
+    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == sorted({*alerts, *of_google})
     assert re.findall(r"runbook: \"docs/runbooks.md#(\w+)\"", TEXT) == [name.lower() for name in alerts]
     assert re.findall(r"summary: ", TEXT) == ["summary: "] * len(alerts)
 

@@ -57,7 +57,7 @@ def test_prometheus_reads_the_queries_of_the_goals(tmp_path: Path) -> None:
 def _healthy(queries: list[str]) -> dict[str, Any]:
     """No request has ever failed, so there is no series of failures."""
     series = {
-        'countersink_request_seconds_count{status="202"}': "0+10x120",
+        'countersink_request_seconds_count{route="POST /v1/increments",status="202"}': "0+10x120",
         "countersink_oldest_pending_seconds": "1x120",
         "countersink_dead_lettered_increments_total": "0x120",
         "countersink_accepted_increments_total": "0+10x120",
@@ -68,8 +68,8 @@ def _healthy(queries: list[str]) -> dict[str, Any]:
 def _ill(queries: list[str]) -> dict[str, Any]:
     """Half of all requests fail, increments wait for half an hour, and half of them become dead letters."""
     series = {
-        'countersink_request_seconds_count{status="202"}': "0+10x120",
-        'countersink_request_seconds_count{status="503"}': "0+10x120",
+        'countersink_request_seconds_count{route="POST /v1/increments",status="202"}': "0+10x120",
+        'countersink_request_seconds_count{route="POST /v1/increments",status="503"}': "0+10x120",
         "countersink_oldest_pending_seconds": "1800x120",
         "countersink_dead_lettered_increments_total": "0+5x120",
         "countersink_accepted_increments_total": "0+10x120",

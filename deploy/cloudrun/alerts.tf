@@ -1,0 +1,34 @@
+# What Cloud Run's own metrics can tell, in place of the alerts that need metrics of the processes.
+locals {
+  service = "monitored_resource=\"cloud_run_revision\",service_name=\"countersink-ingest\""
+  pool    = "monitored_resource=\"cloud_run_worker_pool\",worker_pool_name=\"countersink-flusher\""
+  errors  = "run_googleapis_com:request_count{${local.service},response_code_class=\"5xx\"}"
+  all     = "run_googleapis_com:request_count{${local.service}}"
+
+  alerts = {
+    CountersinkErrors = {
+      query    = "sum(rate(${local.errors}[5m])) > 0.0144 * sum(rate(${local.all}[5m])) and sum(rate(${local.errors}[1h])) > 0.0144 * sum(rate(${local.all}[1h])) and sum(increase(${local.errors}[1h])) > 10"
+      duration = "0s"
+      severity = "CRITICAL"
+      says     = "More than 1.4 % of requests are answered 5xx."
+    }
+    CountersinkSlow = {
+      query    = "histogram_quantile(0.5, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.service}}[5m]))) > 2000"
+      duration = "600s"
+      severity = "WARNING"
+      says     = "Half of the requests take more than two seconds. Requests with ?wait=applied are among them."
+    }
+    CountersinkAbsent = {
+      query    = "absent(run_googleapis_com:container_instance_count{${local.service}} > 0) or absent(run_googleapis_com:container_instance_count{${local.pool}} > 0)"
+      duration = "600s"
+      severity = "CRITICAL"
+      says     = "There is no instance of ingest, or none of the flusher."
+    }
+    CountersinkRestarts = {
+      query    = "sum(increase(run_googleapis_com:container_startup_latencies_count{${local.pool}}[30m])) > 3 * max(run_googleapis_com:container_instance_count{${local.pool}})"
+      duration = "0s"
+      severity = "WARNING"
+      says     = "Flushers are started again and again. The last line of a process's log says why it ended."
+    }
+  }
+}

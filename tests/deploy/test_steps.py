@@ -1,0 +1,66 @@
+"""The steps of docs/deploy.md are as few as it says, each says what you see, and what they do here is right."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.deploy.programs import run
+from tests.meta.checkout import ROOT
+from tests.needs import program
+
+TEXT: Final = (ROOT / "docs" / "deploy.md").read_text()
+DIGEST: Final = f"sha256:{'0' * 64}"
+
+
+def steps(title: str) -> list[str]:
+    section = TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.split(r"^\d+\. ", section, flags=re.MULTILINE)[1:]
+
+
+@pytest.mark.parametrize(("title", "number"), [("On Cloud Run", 6), ("On GKE", 10)])
+def test_there_are_few_steps_and_each_says_what_you_see(title: str, number: int) -> None:
+    found = steps(title)
+    assert len(found) == number
+    for step in found:
+        assert re.search(r"[Yy]ou see|lists|ends with|As step", step), step
+
+
+def test_the_overlay_has_no_placeholder_left(tmp_path: Path) -> None:
+    (command,) = re.findall(r"sed .*?(?=\n\s+kubectl)", steps("On GKE")[7], re.DOTALL)
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    known = {"PROJECT": "my-project", "REGION": "europe-west1", "DIGEST": DIGEST}
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, env=os.environ | known, check=True)
+    built = run(program("kubectl"), "kustomize", tmp_path / "deploy" / "kubernetes" / "overlays" / "gke")
+    assert not re.search(r"PROJECT|CLUSTER|REGION", built)
+    image = f"image: europe-west1-docker.pkg.dev/my-project/countersink/countersink@{DIGEST}"
+    assert len(re.findall(re.escape(image), built)) == len(re.findall(r"image: ", built)) == 4
+
+
+def test_the_variables_are_those_of_terraform() -> None:
+    for title, folder in (("On Cloud Run", "cloudrun"), ("On GKE", "gke")):
+        text = "".join(steps(title))
+        given = set(re.findall(r"-var (\w+)=", text))
+        variables = (ROOT / "deploy" / folder / "variables.tf").read_text()
+        blocks = re.findall(r'variable "(\w+)" \{(.*?)\n\}', variables, re.DOTALL)
+        assert given == {name for name, block in blocks if "default" not in block}
+
+
+def test_cloud_build_tests_before_it_pushes_and_signs() -> None:
+    found = yaml.safe_load((ROOT / "deploy" / "cloudbuild.yaml").read_text())
+    order = [step["id"] for step in found["steps"]]
+    for number, step in enumerate(found["steps"]):
+        assert set(step["waitFor"]) - {"-"} <= set(order[:number])
+    by_id = {step["id"]: step for step in found["steps"]}
+    assert {"test", "build"} == {*by_id["push"]["waitFor"]}
+    assert (ROOT / by_id["build"]["args"][3]).name == "Dockerfile"
+    assert "make test\n" in by_id["test"]["args"][1]
+    assert found["options"]["requestedVerifyOption"] == "VERIFIED"
+    assert found["images"] == ["${_IMAGE}:${_TAG}"]
+    said = set(re.findall(r"(_[A-Z]+)=", steps("On Cloud Run")[1]))
+    assert said == set(re.findall(r"\$\{(_[A-Z]+)\}", yaml.safe_dump(found)))
