@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from countersink.answers import Counter as Counter
     from countersink.answers import JobStatus as JobStatus
     from countersink.answers import Page as Page
+    from countersink.answers import Point as Point
     from countersink.answers import Rejected as Rejected
     from countersink.answers import RejectedError as RejectedError
     from countersink.answers import RequestError as RequestError
+    from countersink.answers import Series as Series
     from countersink.answers import UnavailableError as UnavailableError
     from countersink.async_client import AsyncClient as AsyncClient
     from countersink.calls import Increment as Increment
@@ -26,9 +28,11 @@ __all__ = [
     "Increment",
     "JobStatus",
     "Page",
+    "Point",
     "Rejected",
     "RejectedError",
     "RequestError",
+    "Series",
     "UnavailableError",
     "__version__",
 ]

@@ -60,6 +60,37 @@ class Counter:
         return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was counted in one period."""
+
+    begin: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What was counted in each period of a range. Periods without a point have the count 0."""
+
+    name: str
+    by: str
+    begin: datetime
+    end: datetime
+    """The end of the range, which is not part of it."""
+    points: tuple[Point, ...]
+    total: int
+    """The sum of the points."""
+    exact: bool
+    """Whether each point has all that was accepted in its period, and those of periods that are over are final."""
+    as_of: datetime
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "Series":
+        begin, end, as_of = (datetime.fromisoformat(answer[name]) for name in ("from", "to", "as_of"))
+        points = tuple(Point(datetime.fromisoformat(point["from"]), point["count"]) for point in answer["points"])
+        return cls(answer["name"], answer["by"], begin, end, points, answer["total"], answer["exact"], as_of)
+
+
 class Page(NamedTuple):
     """A page of a list of counters."""
 

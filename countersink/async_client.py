@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from countersink import calls
-from countersink.answers import Accepted, Changed, Counter, JobStatus, Page
+from countersink.answers import Accepted, Changed, Counter, JobStatus, Page, Series
 from countersink.client import CLOSING, INTERVAL, MOST, PATIENCE, Client
 from countersink.tally import ONE
 
@@ -129,6 +129,12 @@ class AsyncClient:
         while True:
             if counter := await self._next(signs):
                 yield counter
+
+    async def series(
+        self, name: str, by: str = "day", *, begin: datetime | None = None, end: datetime | None = None
+    ) -> Series:
+        """What was counted by `minute`, `hour` or `day`, see `Client.series`."""
+        return await self._run(self._client.series, name, by, begin=begin, end=end)
 
     async def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`, see `Client.set`."""

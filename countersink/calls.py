@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from countersink.answers import Accepted, Changed, Counter, JobStatus, Page, RejectedError
+from countersink.answers import Accepted, Changed, Counter, JobStatus, Page, RejectedError, Series
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_job, flaw_of_name, flaw_of_prefix
 from countersink.transport import Answer, Request
 
@@ -145,6 +145,12 @@ def get_many(names: Iterable[str], max_age: float | None) -> Iterator[Call[list[
         length += len(part) + 1
     if chunk:
         yield Call(_request("GET", "/v1/counters?" + "&".join([*chunk, *rest])), _counters)
+
+
+def series(name: str, by: str, begin: datetime | None, end: datetime | None) -> Call[Series]:
+    range_ = [("from", _instant("begin", begin)), ("to", _instant("end", end))]
+    query = _query([("by", by), *((side, when) for side, when in range_ if when is not None)])
+    return Call(_request("GET", f"{_path_of_counter(name)}/series{query}"), lambda answer: Series.of(answer.object))
 
 
 def path_of_watch(names: Sequence[str], prefix: str | None) -> str:

@@ -20,6 +20,7 @@ from countersink.answers import (
     Page,
     RejectedError,
     RequestError,
+    Series,
     UnavailableError,
 )
 from countersink.calls import Call
@@ -234,6 +235,14 @@ class Client:
     def _while_kept(self, signs: Iterator[T]) -> Iterator[T]:
         """The signs. A program that follows them keeps the client from being collected, which would end it."""
         yield from signs
+
+    def series(
+        self, name: str, by: str = "day", *, begin: datetime | None = None, end: datetime | None = None
+    ) -> Series:
+        """What was counted by `minute`, `hour` or `day` (UTC), from `begin` until before `end`. Without them, the range
+        is as long as the service keeps whole periods, until now.
+        """
+        return self._ask(calls.series(name, by, begin, end))
 
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from countersink import AsyncClient, Point, RejectedError
 from shared.config.settings import Settings
 from shared.model.errors import StorageFullError
 from shared.model.words import Envelope, Increment, Message
@@ -44,6 +45,25 @@ def millis(when: datetime) -> int:
 
 def written(when: datetime) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_the_python_client_reads_it(keeping: Service) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    ago = today - timedelta(days=3)
+    await publish(keeping, "e1", "page:a", 5, millis(ago))
+    await publish(keeping, "e2", "page:a", 7, millis(ago + timedelta(days=1)))
+    await keeping.apply()
+    async with AsyncClient(keeping.url) as client:
+        found = await client.series("page:a", begin=ago, end=today)
+        assert found.points == (Point(ago, 5), Point(ago + timedelta(days=1), 7))
+        assert (found.name, found.by, found.begin, found.end, found.total) == ("page:a", "day", ago, today, 12)
+        (point,) = (await client.series("page:a", "hour", begin=ago, end=ago + timedelta(hours=1))).points
+        assert point == Point(ago, 5)
+        assert (await client.series("page:a")).by == "day"
+        with pytest.raises(RejectedError, match="time zone"):
+            await client.series("page:a", begin=datetime.now())  # noqa: DTZ005
+        with pytest.raises(RejectedError, match="COUNTERSINK_WINDOWS"):
+            await client.series("page:old", "hour")
 
 
 async def test_what_is_pending_and_what_is_applied_are_in_the_same_points(keeping: Service) -> None:
