@@ -35,7 +35,7 @@ async def serve_status(
         return response
 
     most = room_for(min(ADMINS, settings.max_connections), ADMINS + SPARE)
-    server = HttpServer(answer, most, settings.head_timeout)
+    server = HttpServer(answer, most, settings.head_timeout, settings.idle_timeout)
     await server.start(sock)
     return server
 

@@ -168,6 +168,7 @@ class Ingest:
             self.routes.behind(door, public=public),
             room_for(min(most, self._settings.max_connections), others),
             self._settings.head_timeout,
+            self._settings.idle_timeout,
             plain=fast_path,
             refuse=Refusals(door),
         )

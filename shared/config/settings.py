@@ -219,6 +219,12 @@ class Settings:
     head_timeout: float = _setting(
         10.0, number(0.1, 600.0), "seconds that a client may take to send the request line and the headers"
     )
+    idle_timeout: float = _setting(
+        620.0,
+        number(0.1, 3600.0),
+        "seconds after which a connection without a request is closed; longer than a proxy keeps it, or the proxy "
+        "may send a request to a connection that is just closed",
+    )
     max_connections: int = _setting(
         10_000,
         whole(1, 1_000_000),

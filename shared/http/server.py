@@ -26,6 +26,7 @@ class HttpServer:
         handler: Handler,
         most: int,
         head_timeout: float,
+        idle_timeout: float,
         *,
         plain: Plain | None = None,
         refuse: Refuse = problem,
@@ -40,7 +41,7 @@ class HttpServer:
             max_field_size=LONGEST_HEAD,
             auto_decompress=False,
         )
-        self.watchdog = Watchdog(self.aiohttp, most, head_timeout, plain=plain, refuse=refuse)
+        self.watchdog = Watchdog(self.aiohttp, most, head_timeout, idle_timeout, plain=plain, refuse=refuse)
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self, sock: socket.socket) -> None:

@@ -24,8 +24,6 @@ from shared.runtime.retry import set_within
 
 LOOK: Final = 1.0
 """Seconds between two looks at all connections."""
-IDLE: Final = 75.0
-"""Seconds after which an unused connection is closed."""
 UNREAD: Final = 30.0
 """Seconds for which a client may leave unread what the kernel could not take. It gets no other answer meanwhile."""
 ADMINS: Final = 100
@@ -59,6 +57,7 @@ class Watchdog:
         aiohttp: Callable[[], asyncio.Protocol],
         most: int,
         head_timeout: float,
+        idle_timeout: float,
         *,
         plain: Plain | None = None,
         refuse: Refuse = problem,
@@ -76,6 +75,7 @@ class Watchdog:
         self.time = asyncio.get_running_loop().time
         self.fronts: dict[Front, None] = {}
         self._head_timeout = head_timeout
+        self._idle_timeout = idle_timeout
         self._looked_in_vain = 0.0
         self._empty: asyncio.Event = asyncio.Event()
         self._timer = self._later()
@@ -133,7 +133,7 @@ class Watchdog:
         self._timer = self._later()
         now = self.time()
         for front in list(self.fronts):
-            if why := front.look(now, self._head_timeout, IDLE, UNREAD):
+            if why := front.look(now, self._head_timeout, self._idle_timeout, UNREAD):
                 metrics.CLOSED.labels(why).inc()
 
     async def drain(self, timeout: float) -> None:

@@ -112,10 +112,10 @@ async def test_a_client_that_goes_away_with_more_behind(waiting: Waiting) -> Non
 async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "IDLE", idle := 0.4)
+    idle = 0.4
     monkeypatch.setattr(watchdog, "LOOK", 0.05)
     loop = asyncio.get_running_loop()
-    async with running(tmp_path) as service, connected(service) as client:
+    async with running(tmp_path, idle_timeout=idle) as service, connected(service) as client:
         begun = loop.time()
         while loop.time() - begun < 3 * idle:
             await client.ask(post())
