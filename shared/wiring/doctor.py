@@ -5,7 +5,7 @@ exact.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -39,10 +39,12 @@ class FleetSetup:
         self._book = book
         self._store = store
 
-    async def make(self) -> None:
-        """Make the entity, if it is missing. If the store does not answer, its own check reports that, not this."""
-        with suppress(TransientError):
+    async def make(self) -> AsyncIterator[Finding]:
+        """Make the entity, if it is missing, and say if that failed."""
+        try:
             await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+        except TransientError as error:
+            yield Finding(WARN, _PART, f"can't make the record of the fleet: {error}")
 
     async def findings(self) -> Sequence[Finding]:
         try:
@@ -212,7 +214,8 @@ class _StoreSetup:
         async for finding in self._store.provision():
             yield finding
         async with self._fleet() as fleet:
-            await fleet.make()
+            async for finding in fleet.make():
+                yield finding
 
     async def findings(self) -> AsyncIterator[Finding]:
         failed = False

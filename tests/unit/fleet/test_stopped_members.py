@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from countersink_server.serve.run import patience_of
+from shared.config.findings import WARN
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import (
@@ -23,6 +24,7 @@ from shared.model.buckets import StoreMillis
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import PublisherRecord
 from shared.model.words import Commit, Receipt, Receipts
+from shared.ports.store import FleetLook
 from shared.runtime.retry import Stop
 from shared.wiring.doctor import FleetSetup
 from tests.world.manual_clock import ManualClock
@@ -212,3 +214,17 @@ async def test_doctor_drops_a_stopped_process_of_which_nothing_is_missing(scene:
     await scene.apply("e")
     assert await FleetSetup(scene.book, scene.store).trust(patience=0.0)
     assert await scene.record() is None
+
+
+class ForbiddenBook(MemoryFleetBook):
+    """The account may not write to the database."""
+
+    async def change(self, *_: Any) -> FleetLook:
+        raise TransientError("grant it the role roles/datastore.user")
+
+
+async def test_provision_says_if_it_cannot_make_the_record_of_the_fleet(scene: Scene) -> None:
+    assert [one async for one in FleetSetup(scene.book, scene.store).make()] == []
+    (finding,) = [one async for one in FleetSetup(ForbiddenBook(scene.store), scene.store).make()]
+    assert finding.mark == WARN
+    assert "grant it the role" in finding.said
