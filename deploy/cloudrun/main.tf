@@ -35,7 +35,6 @@ module "countersink" {
 locals {
   own = {
     COUNTERSINK_DRAIN_TIMEOUT   = "6" # Cloud Run kills a process 10 seconds after it was told to stop
-    COUNTERSINK_LOG_FORMAT      = "json"
     COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
     COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }

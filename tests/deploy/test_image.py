@@ -1,6 +1,7 @@
 """The image is built from the Dockerfile, and counts as a user without rights on a read-only root."""
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -17,8 +18,10 @@ import pytest
 import yaml
 
 from countersink_server.cli.main import parser_of_all
+from countersink_server.serve.logs import JsonLines
 from deploy.free_ports import free_port
 from deploy.sbom import LOCKS
+from shared.config.settings import Settings
 from tests.deploy.programs import MOST_SECONDS, run
 from tests.meta.checkout import ROOT
 from tests.needs import missing, program
@@ -140,6 +143,13 @@ def test_hadolint_finds_nothing(tmp_path: Path) -> None:
     bad = tmp_path / "Dockerfile"
     bad.write_text("FROM debian\nRUN cd /x && sudo ls\n")
     assert subprocess.run([hadolint, str(bad)], capture_output=True, check=False).returncode != 0
+
+
+def test_the_image_logs_for_programs() -> None:
+    """Cloud Logging takes text on standard error for an error."""
+    given = dict(re.findall(r"(COUNTERSINK_\w+)=(\S+)", DOCKERFILE.read_text()))
+    assert Settings.read(given).log_format == "json"
+    assert JsonLines("p").format(logging.LogRecord("n", logging.INFO, "", 0, "a", None, None)).count('"INFO"') == 1
 
 
 def the_image_says_how_it_runs(config: dict[str, Any]) -> None:

@@ -223,6 +223,11 @@ def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
         assert client_of("169.254.1.1", [f"1.2.3.4, {peer}"], proxies) == "203.0.113.9"
 
 
+def test_connections_outlive_those_of_googles_balancers() -> None:
+    """They keep idle ones for 600 seconds, and answer 502 if a request meets one that is just closed."""
+    assert Settings().idle_timeout > 600
+
+
 def test_the_user_of_the_image_may_read_the_keys(cloud_run: Block) -> None:
     """Cloud Run has no `fsGroup`: the file belongs to root, so it must be readable for others."""
     (template,) = cloud_run["resource"]["google_cloud_run_v2_service"]["ingest"][0]["template"]
