@@ -70,9 +70,16 @@ bench: $(VENV)/.installed-dev ## measure for ten minutes; writes bench/results.j
 bench-quick: $(VENV)/.installed-dev ## fail if the service became slower than noise explains, in a minute
 	$(BIN)/python -m bench --quick
 
-dist: $(VENV)/.installed ## build wheels and sources of the client and the server in dist/
+dist: $(VENV)/.installed ## build wheels and sources of client and server in dist/, and the image (ARGS='--build-arg BASE=IMAGE')
 	@rm -rf dist
 	@for project in countersink .; do (cd "$$project" && "$(CURDIR)/$(BIN)/python" -m hatchling build --directory "$(CURDIR)/dist") || exit 1; done
+	@for builder in docker podman buildah none; do $$builder info >/dev/null 2>&1 && break; done; \
+	if [ $$builder = none ]; then \
+	    echo 'dist/ has the wheels and sources. There is no image: start Docker, or install Podman or Buildah' >&2; \
+	else \
+	    version=$$($(BIN)/python -c 'import countersink; print(countersink.__version__)'); \
+	    $$builder build $(ARGS) --file deploy/Dockerfile --tag countersink:$$version --tag countersink .; \
+	fi
 
 lock: ## renew requirements/*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }

@@ -24,7 +24,8 @@ try:
     import requests
     from google.auth.transport.requests import Request as GoogleRequest
 except ImportError as error:
-    raise ImportError("a client of a topic needs more packages: pip install 'countersink[pubsub]'") from error
+    said = "a client of a topic needs the packages of the extra pubsub: pip install 'google-auth[requests]'"
+    raise ImportError(said) from error
 
 GOOGLE: Final = "https://pubsub.googleapis.com"
 SCOPE: Final = "https://www.googleapis.com/auth/pubsub"

@@ -175,4 +175,4 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("pip install 'countersink[pubsub]'")
+    assert done.stderr.splitlines()[-1].endswith("pip install 'google-auth[requests]'")
