@@ -15,8 +15,9 @@ from tests.meta.checkout import PACKAGES, ROOT
 from tests.processes.harness import Processes, processes
 
 COUNTERS: Final = 5_000
-NO_STEP: Final = "STEPS: tuple[Step, ...] = ()"
-ONE_STEP: Final = 'STEPS = (Step("7.8.9", "ALTER TABLE shards ADD COLUMN changed INTEGER NOT NULL DEFAULT 0"),)'
+ONE_MORE: Final = """
+STEPS = (*STEPS, Step("7.8.9", "ALTER TABLE shards ADD COLUMN of_a_test INTEGER NOT NULL DEFAULT 0"))
+"""
 
 pytestmark = pytest.mark.check  # processes that can't be forked
 
@@ -27,10 +28,8 @@ def later(tmp_path: Path) -> Path:
     folder = tmp_path / "later"
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    schema = folder / "shared" / "sqlite" / "schema.py"
-    before = schema.read_text()
-    schema.write_text(before.replace(NO_STEP, ONE_STEP))
-    assert schema.read_text() != before
+    with (folder / "shared" / "sqlite" / "schema.py").open("a") as schema:
+        schema.write(ONE_MORE)
     return folder
 
 

@@ -19,13 +19,14 @@ from shared.sqlite.schema import FIRST, Step
 from shared.sqlite.setup import SqliteSetup
 from tests.world.manual_clock import ManualClock
 
-NEXT: Final = (Step("7.8.9", "ALTER TABLE shards ADD COLUMN changed INTEGER NOT NULL DEFAULT 0"),)
+NEXT: Final = (Step("7.8.9", "ALTER TABLE shards ADD COLUMN of_a_test INTEGER NOT NULL DEFAULT 0"),)
 AFTER: Final = (*NEXT, Step("8.0.0", "CREATE TABLE more (a); INSERT INTO more VALUES (1)"))
 
 
 @pytest.fixture
-async def path(tmp_path: Path) -> Path:
-    """A file of the first schema with a message."""
+async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a message, of a version without steps."""
+    monkeypatch.setattr(schema, "STEPS", ())
     path = tmp_path / "countersink.db"
     made = Database(path)
     await SqlitePublisher(made, ManualClock(), 10**9).publish([Message(b'{"counter":"a"}')])
@@ -52,7 +53,7 @@ def state(path: Path) -> tuple[Any, ...]:
         *found(path, "PRAGMA user_version"),
         *found(path, "SELECT name FROM release"),
         *found(path, "SELECT count(*) FROM messages"),
-        *found(path, "SELECT count(*) FROM pragma_table_info('shards') WHERE name = 'changed'"),
+        *found(path, "SELECT count(*) FROM pragma_table_info('shards') WHERE name = 'of_a_test'"),
     )
 
 
