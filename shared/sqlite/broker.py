@@ -42,8 +42,11 @@ _LEASE: Final = (
 _BURY: Final = "UPDATE messages SET buried = ? WHERE seq = ? RETURNING data, attributes, increments"
 _INSERT: Final = (
     "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments, since)"
-    " VALUES (?, ?, ?, ?, ?, (SELECT now FROM store))"
+    " SELECT ?, ?, ?, ?, ?, now FROM store, broker WHERE bytes = 0 OR bytes <= ?"
 )
+_ANY: Final = 2**62
+LOOK_AT_DISK: Final = 0.01
+"""Seconds between two looks at its free space, if there was enough for all that this process has published since."""
 
 
 def topic_of(database: Database) -> str:
@@ -77,7 +80,7 @@ _FORGET: Final = (
 
 def weight_of(data: bytes, attributes: str) -> int:
     """The weight of a message in COUNTERSINK_MAX_PENDING_BYTES. Each name in it takes memory in all processes that
-    answer reads, which is much more than its bytes if it is short.
+    answer reads, which is much more than its bytes if it is short. `schema.ACCOUNTS` computes the same in SQL.
     """
     return len(data) + len(attributes) + QUOTE * data.count(b'"')
 
@@ -126,6 +129,9 @@ class SqlitePublisher:
         self._drain = Drain(max_pending_bytes / 4)
         self._left = 0
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
+        self._spare = 0
+        """Bytes that may become pending before the next look at the disk, which is due at `_next_look`."""
+        self._next_look = 0.0
 
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         now = BrokerMillis(int(self._clock.now() * 1000))
@@ -135,32 +141,32 @@ class SqlitePublisher:
         def insert(db: sqlite3.Connection) -> int:
             """Insert the messages. Returns how many increments were in those that were dropped as repeated."""
             check()
-            self._time.keep(db)
-            self._admit(db, size)
-            taken = increments = dropped = 0
+            if size > self._spare or self._clock.monotonic() >= self._next_look:
+                self._admit(db, size)
+            left, dropped, most = size, 0, self._max_pending_bytes - size
             for row in rows:
-                if db.execute(_INSERT, row).rowcount:
-                    taken += weight_of(row[0], row[1])
-                    increments += row[4]
-                else:
+                new = db.execute(_INSERT, (*row, most)).rowcount
+                if not new and most != _ANY:  # it is repeated, or what is pending kept it out
+                    self._admit(db, size)
+                    new = db.execute(_INSERT, (*row, _ANY)).rowcount
+                if not new:
+                    left -= weight_of(row[0], row[1])
                     dropped += row[4]
-            db.execute(
-                "UPDATE broker SET bytes = bytes + ?, increments = increments + ?, taken = taken + ?",
-                (taken, increments, increments),
-            )
-            self._left += taken
+                most = _ANY  # the first one stood for all
+            self._spare -= left
+            self._left += left
             return dropped
 
-        metrics.DEDUPLICATED.inc(await self._database.write(insert))
+        metrics.DEDUPLICATED.inc(await self._database.write(insert, is_one=len(rows) == 1))
 
     async def check(self) -> None:
         """Write what a publish would write, and delete it in the same transaction."""
 
         def touch(db: sqlite3.Connection) -> None:
             self._admit(db, SMALL)
-            db.execute("UPDATE broker SET bytes = bytes")
-            db.execute(_INSERT, (bytes(SMALL), "{}", 0, None, 0))
+            db.execute(_INSERT, (bytes(SMALL), "{}", 0, None, 0, _ANY))
             db.execute("DELETE FROM messages WHERE seq = last_insert_rowid()")
+            _took_off(db, weight_of(bytes(SMALL), "{}"), 0)
 
         await self._database.write(touch)
 
@@ -174,6 +180,7 @@ class SqlitePublisher:
 
     def _admit(self, db: sqlite3.Connection, size: int) -> None:
         """Raise an error if there is no room. Call it in the writer's thread only."""
+        self._time.keep(db)
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
         now = self._clock.monotonic()
         if self._left > self._max_pending_bytes // 2:
@@ -188,8 +195,8 @@ class SqlitePublisher:
                 f" {self._max_pending_bytes}: is a flusher running?",
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
-        if self._reserve is not None:
-            self._reserve.check(db, pending + size)
+        self._spare = _ANY if self._reserve is None else self._reserve.check(db, pending + size) + size
+        self._next_look = now + LOOK_AT_DISK
 
 
 class Leases:

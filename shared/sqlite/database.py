@@ -28,7 +28,7 @@ from shared.model.errors import (
 from shared.runtime.clock import Clock
 from shared.runtime.retry import set_within
 from shared.sqlite.data_file import DataFile, Log, make_file, make_folder, narrow, open_lock, set_durable, why_unsafe
-from shared.sqlite.schema import InUseError, make_tables, refuse_others
+from shared.sqlite.schema import ACCOUNTS, InUseError, make_tables, refuse_others
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -55,6 +55,7 @@ class _GroupError(Exception):
 class _Order(NamedTuple):
     work: Work[Any]
     done: "asyncio.Future[Any]"
+    is_one: bool
 
 
 class Database:
@@ -102,16 +103,18 @@ class Database:
                 self._reader = self.reader()
             yield self._reader
 
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` in a transaction. Returns its result when the transaction is durable.
+    async def write(self, work: Work[T], *, is_one: bool = False) -> T:
+        """Run `work` in a transaction. Returns its result when the transaction is durable. `is_one`: it changes things
+        with a single statement, which is a transaction of its own and takes less time.
 
         If other work in the same transaction fails, `work` is rolled back and runs again, alone. So it must change
         things only through its connection.
         """
+        self.check()
         if self._orders.qsize() >= _MOST_ORDERS:
             raise OverloadedError(f"too much waits to be written to {self.path.name}: is its disk stuck?")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._orders.put(_Order(work, done))
+        self._orders.put(_Order(work, done, is_one))
         return await done
 
     async def after_commit(self, seen: int, wait: float) -> None:
@@ -151,6 +154,10 @@ class Database:
         self._db.close()
 
     def _tell(self, group: list[_Order], results: list[Any]) -> None:
+        try:
+            self._file.check()  # after the commit: what was written to a lost file is not there
+        except DamagedError as error:
+            results = [error] * len(group)
         for order, result in zip(group, results, strict=True):
             if order.done.done():
                 continue  # the caller was cancelled
@@ -182,8 +189,9 @@ class Database:
         with _blaming_nobody():
             self._take_turn()
         try:
+            if len(group) == 1 and group[0].is_one and not self._log.inherited:
+                return [group[0].work(db)]
             with _blaming_nobody():
-                self._file.check()
                 db.execute("BEGIN IMMEDIATE")
                 self._log.inherit()
             results = [order.work(db) for order in group]
@@ -299,6 +307,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, see `delete_results`
             db.execute("PRAGMA journal_mode = WAL")
             make_tables(db, path)
+            db.execute(ACCOUNTS)
             fcntl.flock(turn, fcntl.LOCK_UN)
             undo.pop_all()
             return db, turn
@@ -388,8 +397,9 @@ class Reserve:
         self._applied = applied
         self._look = look
 
-    def check(self, db: sqlite3.Connection, pending: int, *, large: bool = False) -> None:
-        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied.
+    def check(self, db: sqlite3.Connection, pending: int, *, large: bool = False) -> int:
+        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied. Returns
+        for how many more there is room.
 
         Call it in the writer's thread, with its connection. `large`: a large write can wait, and
         leaves twice the reserve to increments.
@@ -397,7 +407,7 @@ class Reserve:
         try:
             free, kept = self._free_and_kept()
         except OSError:
-            return  # a write will report what is wrong
+            return 0  # a write will report what is wrong
         needed = kept + pending
         if self._applied:
             needed = max(kept, min(LOG_GROWTH * pending, LARGEST_LOG)) + GROWTH * pending + self._in_the_log(db)
@@ -411,6 +421,7 @@ class Reserve:
             raise StorageFullError(
                 f"{full}: free some space; the rest is kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"
             )
+        return (free - needed) // (GROWTH + LOG_GROWTH)
 
     def spare(self) -> int:
         """Free bytes beyond those that are kept. Raises `OSError` if the disk can't be asked."""

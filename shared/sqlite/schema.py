@@ -186,6 +186,18 @@ _TABLES: Final = """
     ) WITHOUT ROWID;
 """
 
+ACCOUNTS: Final = """
+    -- Keeps the accounts of what is published through this connection. The weight is that of `broker.weight_of`: a
+    -- quotation mark is one byte, whatever bytes are beside it.
+    CREATE TEMP TRIGGER accounts AFTER INSERT ON messages BEGIN
+        UPDATE broker SET
+            bytes = bytes + length(new.data) + length(new.attributes)
+                + 12 * (length(new.data) - length(CAST(replace(new.data, '"', '') AS BLOB))),
+            increments = increments + new.increments,
+            taken = taken + new.increments;
+    END
+"""
+
 
 class InUseError(SettingsError):
     """Another process has the file open."""

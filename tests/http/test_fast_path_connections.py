@@ -302,7 +302,7 @@ async def test_a_read_shares_only_looks_that_begin_after_it(
     def count() -> None:
         message = encode(Envelope("another", {"c": 5}, {}))
         with closing(connect_to(service.parts.publisher._database.path)) as other:  # type: ignore[attr-defined]
-            other.execute(_INSERT, (message.data, json.dumps(message.attributes), 0, None, 1))
+            other.execute(_INSERT, (message.data, json.dumps(message.attributes), 0, None, 1, 0))
 
     async with connected(service) as one, connected(service) as two:
         for client in (one, two):

@@ -4,9 +4,13 @@ import asyncio
 import os
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StorageFullError
@@ -14,8 +18,9 @@ from shared.model.imports import Mark
 from shared.model.words import Commit, Message, ShardAdd
 from shared.sqlite import data_file as log
 from shared.sqlite import database as module
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.broker import _INSERT, SqlitePublisher, SqliteSubscription, weight_of
 from shared.sqlite.database import Database, Reserve
+from shared.sqlite.schema import ACCOUNTS, make_tables
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 
@@ -50,6 +55,53 @@ async def test_a_refusal_says_when_the_flushers_will_have_made_room(database: Da
         await publisher.publish([MESSAGE] * 40)
     assert 1 <= error.value.retry_after < 10
     await publisher.publish([MESSAGE] * 10)
+
+
+@given(
+    data=st.lists(st.sampled_from([b'"', b"\0", b"\xc3\xa4", b"\xff", b"\xc3", b"a", b"'"])).map(b"".join),
+    text=st.text(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_file_weighs_what_is_published_as_we_do(tmp_path: Path, data: bytes, text: str) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        make_tables(db, tmp_path)
+        db.execute(ACCOUNTS)
+        attributes = orjson.dumps({"a": text}).decode()
+        for taken in (1, 0):
+            assert db.execute(_INSERT, (data, attributes, 0, "once", 7, 0)).rowcount == taken
+        weight = weight_of(data, attributes)
+        assert db.execute("SELECT bytes, increments, taken FROM broker").fetchone() == (weight, 7, 7)
+
+
+async def test_what_another_process_has_published_counts_at_once(database: Database) -> None:
+    other = Database(database.path)
+    own, its = (SqlitePublisher(one, ManualClock(), 1_000) for one in (database, other))
+    await own.publish([MESSAGE])
+    await its.publish([MESSAGE] * 8)
+    await own.publish([MESSAGE])
+    for publisher in (own, its):
+        with pytest.raises(OverloadedError):
+            await publisher.publish([MESSAGE])
+    await other.close()
+
+
+async def test_as_much_is_taken_on_a_small_disk_as_if_it_was_looked_at_each_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, free = 0, 1 + 50 * 100 * (module.GROWTH + module.LOG_GROWTH)
+
+    def look(_: Path) -> os.statvfs_result:
+        nonlocal looks
+        looks += 1
+        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(Reserve, "_in_the_log", lambda *_: 0)
+    publisher = SqlitePublisher(database, ManualClock(), 100_000, Reserve(database.path, 1, look=look))
+    for _ in range(50):
+        await publisher.publish([MESSAGE])
+    assert looks == 1
+    with pytest.raises(StorageFullError):
+        await publisher.publish([MESSAGE])
 
 
 async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Database) -> None:
