@@ -109,11 +109,17 @@ class AsyncClient:
         """Read several counters; the answers are in the same order."""
         return await self._run(self._client.get_many, names, max_age=max_age)
 
-    async def pages(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Page]:
-        """Like `list`, in pages as the service sends them, which say whether the list may lack counters."""
+    async def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
+        """The `n` largest counters whose names start with the prefix, see `Client.top`."""
+        return await self._run(self._client.top, prefix, n)
+
+    async def pages(self, prefix: str = "", *, page: int = 100, order: str = "name") -> AsyncIterator[Page]:
+        """Like `list`, in pages as the service sends them, which say whether the list may lack counters. With
+        `order="value"` there is one page, of the `page` largest counters.
+        """
         token: str | None = ""
         while token is not None:
-            found = await self._run(self._client.page, prefix, token, size=page)
+            found = await self._run(self._client.page, prefix, token, size=page, order=order)
             yield found
             token = found.token
 

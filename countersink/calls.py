@@ -167,8 +167,8 @@ def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
     return path
 
 
-def page(prefix: str, size: int, token: str) -> Call[Page]:
-    query = _query([("prefix", prefix), ("limit", str(size)), ("page_token", token)])
+def page(prefix: str, size: int, token: str, order: str = "name") -> Call[Page]:
+    query = _query([("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)])
     return Call(_request("GET", f"/v1/counters{query}"), _page)
 
 

@@ -208,9 +208,17 @@ class Client:
         """Read several counters; the answers are in the same order."""
         return [counter for call in calls.get_many(names, max_age) for counter in self._ask(call)]
 
-    def page(self, prefix: str = "", token: str = "", *, size: int = 100) -> Page:
-        """The page of the list that has this token, or the first one."""
-        return self._ask(calls.page(prefix, size, token))
+    def page(self, prefix: str = "", token: str = "", *, size: int = 100, order: str = "name") -> Page:
+        """The page of the list that has this token, or the first one. With `order="value"` there is one page, of the
+        `size` largest counters.
+        """
+        return self._ask(calls.page(prefix, size, token, order))
+
+    def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
+        """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,
+        in the order of their names. `RejectedError` if the service's data is not in a SQLite file.
+        """
+        return [*self.page(prefix, size=n, order="value").counters]
 
     def list(self, prefix: str = "", *, page: int = 100) -> Iterator[Counter]:
         """All counters whose names start with the prefix, in the order of their names. Whether the list may lack some

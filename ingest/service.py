@@ -31,6 +31,7 @@ from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
 from shared.counters.compaction import compactor_of
+from shared.counters.largest import Largest
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
@@ -40,8 +41,8 @@ from shared.http.server import HttpServer
 from shared.http.shares import FairLock
 from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.ports.broker import LetterDesk, Publisher
-from shared.ports.overlay import Overlay
-from shared.ports.store import Jobs, Store, Tasks
+from shared.ports.overlay import Overlay, WholeOverlay
+from shared.ports.store import Jobs, RankedStore, Store, Tasks
 from shared.runtime.clock import Clock
 from shared.runtime.retry import forever
 from shared.runtime.traces import Traces
@@ -108,7 +109,10 @@ class Ingest:
         limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
-        reads = ReadRoutes(self.reader, store, overlay, turns)
+        largest: Largest | None = None
+        if isinstance(store, RankedStore) and isinstance(overlay, WholeOverlay):
+            largest = Largest(store, overlay, clock)
+        reads = ReadRoutes(self.reader, store, overlay, turns, largest)
         fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)

@@ -213,18 +213,38 @@ async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
 
 async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
     table = _CounterTable(options.json)
-    top: list[Counter] = []
-    exact = True
-    async for page in client.pages(options.prefix, page=_PAGE):
-        exact = exact and page.exact
-        if options.top is None:
+    if options.top is not None:
+        top, exact = await _top(client, options.prefix, options.top)
+        table.show(top)
+    else:
+        exact = True
+        async for page in client.pages(options.prefix, page=_PAGE):
+            exact = exact and page.exact
             table.show(page.counters)
-        else:  # no store sorts by value, so all are read and only N are kept
-            found = [*top, *page.counters]
-            top = heapq.nsmallest(options.top, found, key=lambda counter: (-counter.value, counter.name))
-    table.show(top)
     if not exact:
         note("countersink: the list may lack counters that are not in the database yet")
+
+
+async def _top(client: "AsyncClient", prefix: str, number: int) -> "tuple[Sequence[Counter], bool]":
+    """The largest counters, and whether none is missing. If the service can't sort so many by value, all are read, and
+    only the largest are kept.
+    """
+    from countersink import RejectedError  # noqa: PLC0415 (as above)
+
+    if number <= _PAGE:
+        try:
+            (page,) = [page async for page in client.pages(prefix, page=number, order="value")]
+        except RejectedError as error:
+            if error.field != "order":
+                raise
+        else:
+            return page.counters, page.exact
+    top: list[Counter] = []
+    exact = True
+    async for page in client.pages(prefix, page=_PAGE):
+        exact = exact and page.exact
+        top = heapq.nsmallest(number, [*top, *page.counters], key=lambda counter: (-counter.value, counter.name))
+    return top, exact
 
 
 class _CounterTable:

@@ -1,7 +1,7 @@
 """Reading counters, one or many, and changing one: its value and its number of shards."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -28,6 +28,7 @@ from ingest.http.requests import Call, limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor
+from shared.counters.largest import Largest
 from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.shares import FairLock
@@ -43,6 +44,11 @@ READS: Final = 4
 """Reads that may take long, such as of many counters, at once. Tenants take turns."""
 MOST_LISTED: Final = 1_000
 DEFAULT_LISTED: Final = 100
+NOT_BY_VALUE: Final = (
+    "'order=value' needs the data in a SQLite file: Datastore does not keep counters in the order of their values. Read"
+    " all pages and sort them, as 'countersink list --top' does"
+)
+_EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
 
 
 class ListAsks(Age):
@@ -58,7 +64,11 @@ class ListAsks(Age):
     ] = None
     """Maximum number of counters on a page."""
     page_token: PageToken = ""
-    """The `next_page_token` of the previous page."""
+    """The `next_page_token` of the previous page. Not with `order=value`, which has one page."""
+    order: Literal["name", "value"] | None = None
+    """`value`: the largest counters, the largest first, and of equal ones in the order of their names. Only where the
+    data is in a SQLite file. Otherwise counters are in the order of their names.
+    """
 
 
 class Counter(Json):
@@ -80,7 +90,7 @@ class Counter(Json):
 
 
 class Counters(Json):
-    """The counters, in the order of the UTF-8 bytes of their names, or of the `name` parameters."""
+    """The counters, in the order of the UTF-8 bytes of their names, of the `name` parameters, or of their values."""
 
     counters: list[Counter]
     next_page_token: str | None
@@ -88,16 +98,20 @@ class Counters(Json):
     """
     exact: bool | UnsetType = UNSET
     """Not with `name`. Whether the list is known to have every counter that was counted before the request. If it is
-    false, one that is not stored yet may be missing.
+    false, one that is not stored yet may be missing. With `order=value`: whether these were the largest at one instant.
     """
 
 
 class ReadRoutes:
     """Answers reads. An answer that is not exact says so."""
 
-    def __init__(self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock) -> None:
+    def __init__(
+        self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock, largest: Largest | None = None
+    ) -> None:
+        """`largest`: finds the largest counters, where the store can."""
         self._reader = reader
         self._turns = turns
+        self._largest = largest
         self._names = AllNames(store, overlay)
         self._rendered: dict[str, tuple[Reading, bytes]] = {}
 
@@ -116,7 +130,7 @@ class ReadRoutes:
         return {name: self._render(reading) for name, reading in found.items()}
 
     async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
-        """Read several counters: by `name`, in that order, or by `prefix`, page by page"""
+        """Read several counters: by `name`, in that order, or by `prefix`, page by page or the largest first"""
         return await self.read_many(call.caller, asks)
 
     async def read_many(self, caller: Caller, asks: ListAsks) -> bytes:
@@ -129,6 +143,7 @@ class ReadRoutes:
             "prefix": asks.prefix is not None,
             "limit": asks.limit is not None,
             "page_token": asks.page_token != "",
+            "order": asks.order is not None,
         }
         for other, is_there in others.items():
             if is_there:
@@ -140,12 +155,21 @@ class ReadRoutes:
     async def _under(self, caller: Caller, asks: ListAsks) -> bytes:
         prefix = asks.prefix or ""
         check_prefix(prefix)
-        page, token, exact = await self._pages(
-            caller.prefixes_under(prefix), asks.page_token, asks.limit or DEFAULT_LISTED
-        )
+        prefixes, limit = caller.prefixes_under(prefix), asks.limit or DEFAULT_LISTED
+        if asks.order == "value":
+            return await self._by_value(prefixes, limit, asks.page_token)
+        page, token, exact = await self._pages(prefixes, asks.page_token, limit)
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
-        return self._page(readings, token, b',"exact":true' if exact else b',"exact":false')
+        return self._page(readings, token, _EXACT[exact])
+
+    async def _by_value(self, prefixes: Sequence[str], limit: int, token: str) -> bytes:
+        if token:
+            raise Problem(422, "'page_token' can't stand beside 'order=value': it has one page", field="page_token")
+        if self._largest is None:
+            raise Problem(422, NOT_BY_VALUE, field="order")
+        readings, exact = await self._largest.read(prefixes, limit)
+        return self._page(readings, None, _EXACT[exact])
 
     def _page(self, readings: Sequence[Reading], token: str | None, more: bytes) -> bytes:
         counters = b",".join([self._render(reading) for reading in readings])

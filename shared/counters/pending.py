@@ -438,6 +438,12 @@ class Pending:
             pass
         return self._index.page(prefix, after, limit) if self._index is not None else []
 
+    def under(self, prefixes: Iterable[str]) -> tuple[dict[str, View], View]:
+        """See `WholeOverlay`."""
+        views = {name: self.view(name) for prefix in prefixes for name in self.names(prefix)}
+        floor = max(self._floors.values(), default=self._floor)
+        return views, View((), max(floor, self._floor), next(_VERSIONS), self.exact)
+
     def sort_names(self) -> Iterator[None]:
         """Do what `names` needs. It yields now and then, so that the caller can let other tasks have a turn, which may
         add and remove messages, but must not sort names themselves.

@@ -4,7 +4,7 @@ them.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -97,6 +97,24 @@ class Look(NamedTuple):
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
         return more
 
+    async def reading(self, name: str) -> Reading:
+        found = reading_of(name, self.bases[name], self.views[name], await self.pending(name))
+        return found._replace(exact=False) if name in self.ahead else found
+
+
+def reading_of(name: str, base: Base, view: View, more: int) -> Reading:
+    """The reading with `more` pending."""
+    return Reading(
+        name=name,
+        applied=base.total.value,
+        pending=more,
+        exact=view.exact and not base.total.flaw and not doubtful(base),
+        as_of=base.as_of,
+        shards=base.total.shards,
+        exists=exists(base, view, more),
+        generation=base.total.guard.version,
+    )
+
 
 @asynccontextmanager
 async def looking(
@@ -107,21 +125,23 @@ async def looking(
     *,
     also: Collection[str] = (),
     viewed: Callable[[], int] = lambda: 0,
+    choose: Callable[[Snapshot], Awaitable[Mapping[str, View] | None]] | None = None,
 ) -> AsyncIterator[Look]:
     """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant, and
-    those of `also`. `viewed` is called after the view: see `Base`.
+    those of `also`. `viewed` is called after the view: see `Base`. `choose` finds out at the instant which counters to
+    look at, and returns their views; None if the instant is too early.
     """
     for tried in range(MOST_TRIES):
         born = clock.monotonic()
         async with store.snapshot() as snapshot:
-            views = await overlay.view(names)
+            views = await (choose(snapshot) if choose is not None else overlay.view(names))
             number = viewed()
-            if _is_too_early(snapshot, views):
+            if views is None or _is_too_early(snapshot, views):
                 await asyncio.sleep(tried * LONGER)
                 continue
             large = {name for name, view in views.items() if _is_large(view)}
             asked = await asyncio.to_thread(_keys_of_all, views) if large else _keys_of_all(views)
-            totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
+            totals, settled = await snapshot.read([*views], frozenset(also).union(*asked.values()))
             ahead = await _settle_found(overlay, views, settled, snapshot.time)
             bases = {}
             for name, view in views.items():
@@ -258,16 +278,7 @@ class Reader:
 
     def _combine(self, name: str, base: Base, view: View, more: int, *, keep: bool = True) -> Reading:
         """The reading with `more` pending."""
-        reading = Reading(
-            name=name,
-            applied=base.total.value,
-            pending=more,
-            exact=view.exact and not base.total.flaw and not doubtful(base),
-            as_of=base.as_of,
-            shards=base.total.shards,
-            exists=exists(base, view, more),
-            generation=base.total.guard.version,
-        )
+        reading = reading_of(name, base, view, more)
         if not keep:
             return reading
         self._answers[name] = _Answer(base, view, reading)

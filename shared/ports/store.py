@@ -51,6 +51,20 @@ class Snapshots(Protocol):
         ...
 
 
+@runtime_checkable
+class RankedStore(Snapshots, Protocol):
+    """Also finds the largest counters."""
+
+    async def largest(
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+    ) -> Sequence[str]:
+        """Enough counters under each of the prefixes, by one of its own snapshots, for the `limit` largest besides
+        these: those of the greatest totals (of equal ones, by name), and all with dead receipts. Counters that were
+        deleted, and are 0, may be left out. Other tasks have a turn meanwhile.
+        """
+        ...
+
+
 class Periods(Snapshots, Protocol):
     """Also closes periods of counts by time, so that what is read of them is final."""
 

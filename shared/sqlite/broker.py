@@ -438,10 +438,18 @@ class SqliteOverlay:
         self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
     ) -> Sequence[str]:
         async with self._listing:
-            pending = await self._current()
-            for _ in pending.sort_names():
-                await asyncio.sleep(0)
-            return pending.names(prefix, after, limit, exact=exact)
+            return (await self._sorted()).names(prefix, after, limit, exact=exact)
+
+    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
+        async with self._listing:
+            return (await self._sorted()).under(prefixes)
+
+    async def _sorted(self) -> Pending:
+        """What is pending, with sorted names. Only one may wait for it."""
+        pending = await self._current()
+        for _ in pending.sort_names():
+            await asyncio.sleep(0)
+        return pending
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return (await self._current()).holds(keys)

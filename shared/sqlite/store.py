@@ -47,6 +47,7 @@ from shared.model.words import (
     last_name,
     moved,
 )
+from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
@@ -299,6 +300,36 @@ class SqliteSnapshot:
         return await _counts_of(self.db, counter, by, begin, end)
 
 
+# The largest counters.
+
+
+_LARGEST: Final = (
+    "SELECT counter, sum(count >> 32) + (sum(count & 0xFFFFFFFF) >> 32) AS high,"
+    " sum(count & 0xFFFFFFFF) & 0xFFFFFFFF AS low"
+    " FROM shards WHERE counter >= :first AND counter <= :last"
+    " AND counter NOT IN (SELECT value FROM json_each(:besides)) AND counter NOT IN (SELECT counter FROM dead)"
+    " GROUP BY counter HAVING high OR low OR counter NOT IN (SELECT counter FROM guards WHERE deleted)"
+    " ORDER BY high DESC, low DESC, counter LIMIT :limit"
+)
+"""A total may be beyond int64, where sum() fails: so it is high * 2^32 + low."""
+_EMPTY: Final = (
+    "SELECT counter FROM configs WHERE counter >= :first AND counter <= :last"
+    " AND NOT EXISTS (SELECT 1 FROM shards WHERE shards.counter = configs.counter)"
+    " AND counter NOT IN (SELECT counter FROM guards WHERE deleted) ORDER BY counter LIMIT :limit"
+)
+"""Counters without any shard are 0."""
+
+
+def _largest(db: sqlite3.Connection, prefix: str, limit: int, besides: str) -> list[str]:
+    """See `RankedStore`."""
+    values = {"first": prefix, "last": last_name(prefix, None), "besides": besides, "limit": limit}
+    dead = db.execute(_DEAD_NAMES, (prefix, values["last"], -1)).fetchall()
+    found = db.execute(_LARGEST, values).fetchall()
+    if len(found) < limit or found[-1][1:] <= (0, 0):
+        dead += db.execute(_EMPTY, values).fetchall()
+    return [name for name, *_ in (*found, *dead)]
+
+
 # Import marks: how much of other applications' counters has been added here.
 
 
@@ -426,6 +457,21 @@ class SqliteStore:
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (this store keeps none)
         return {}
+
+    async def largest(
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+    ) -> Sequence[str]:
+        assert isinstance(snapshot, SqliteSnapshot), "it is one of its own"  # noqa: S101
+        db, names = snapshot.db, _json(besides)
+        work = asyncio.ensure_future(
+            asyncio.to_thread(lambda: [name for prefix in prefixes for name in _largest(db, prefix, limit, names)])
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            db.interrupt()  # the snapshot ends only when nothing uses it any more
+            await asyncio.wait([work])
+            raise
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         query = "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?"

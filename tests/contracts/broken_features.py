@@ -373,3 +373,39 @@ BY_TIME: Final[dict[str, Fault]] = {
     "dates the future": before("apply", "_buckets", lambda store, _: _dated(store, latest=1 << 60)),
     "reopens": calls(close_periods=_reopen),
 }
+
+
+async def _largest_with_all(store: MemoryStore, right: Right, snapshot: Any, prefixes: Any, limit: int, _: Any) -> Any:
+    return await right(snapshot, prefixes, limit, ())
+
+
+async def _largest_of_now(store: MemoryStore, right: Right, _: Any, *asked: Any) -> Any:
+    async with store.snapshot() as present:
+        return await right(present, *asked)
+
+
+async def _largest_without_dead(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
+    snapshot.dead = {}
+    return await right(snapshot, *asked)
+
+
+async def _largest_with_deleted(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
+    snapshot._guards = {}
+    return await right(snapshot, *asked)
+
+
+async def _largest_by_first_shards(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
+    snapshot.configs = dict.fromkeys(snapshot.configs, 1)
+    return await right(snapshot, *asked)
+
+
+RANKS: Final[dict[str, Fault]] = {
+    "gives places to what is looked at anyway": calls(largest=_largest_with_all),
+    "ranks by the present": calls(largest=_largest_of_now),
+    "ranks without the dead": calls(largest=_largest_without_dead),
+    "gives places to what was deleted": calls(largest=_largest_with_deleted),
+    "ranks by first shards": calls(largest=_largest_by_first_shards),
+    "ranks without prefixes": calls(
+        largest=lambda _, right, snapshot, __, limit, besides: right(snapshot, [""], limit, besides)
+    ),
+}

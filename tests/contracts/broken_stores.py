@@ -432,7 +432,7 @@ class _WithoutIds(Torn):
 
 
 def _without_dead(store: MemoryStore, then: MemorySnapshot) -> MemorySnapshot:
-    then._dead = {}
+    then.dead = {}
     return then
 
 

@@ -16,6 +16,7 @@ from tests.contracts.entries import EntriesContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.ranks import RankedContract
 from tests.contracts.suites import StoreSuites
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
@@ -35,6 +36,7 @@ STORES = {
     **broken_features.COMPACTIONS,
     **broken_stores.DEAD_RECEIPTS,
     **broken_features.BY_TIME,
+    **broken_features.RANKS,
 }
 
 
@@ -46,7 +48,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreSuites, AppliedContract):
+class OfStores(StoreSuites, AppliedContract, RankedContract):
     __test__ = False
 
 

@@ -12,6 +12,7 @@ from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.ranks import RankedContract
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -69,7 +70,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreSuites, AppliedContract):
+class TestMemoryStore(StoreSuites, AppliedContract, RankedContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

@@ -29,6 +29,7 @@ from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
+from tests.contracts.ranks import RankedContract
 from tests.contracts.store import commit, total
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
@@ -123,7 +124,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreSuites):
+class TestSqliteStore(StoreSuites, RankedContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())

@@ -46,7 +46,7 @@ EXAMPLES = {
     "prefix": "a",
 }
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
-EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x"}
+EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
 

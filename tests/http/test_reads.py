@@ -179,3 +179,28 @@ async def test_a_counter_that_has_only_a_dead_letter_is_listed(service: Service)
     await service.parts.store.apply(Commit((dead,), ()))
     (found,) = (await service.get("/v1/counters?prefix=lone")).json["counters"]
     assert (found["name"], found["value"], found["pending"], found["exact"]) == ("lonely", 3, 3, True)
+
+
+async def test_the_largest_come_first_with_what_is_pending(service: Service) -> None:
+    await service.post("/v1/increments", b'{"counters": {"a:1": 5, "a:2": 7, "a:3": 7, "b": 100}}')
+    await service.apply()
+    await service.post("/v1/increments", b'{"counters": {"a:2": -3, "a:4": 6}}')
+    answer = await service.get("/v1/counters?prefix=a:&order=value&limit=3")
+    assert [(one["name"], one["value"]) for one in answer.json["counters"]] == [("a:3", 7), ("a:4", 6), ("a:1", 5)]
+    assert (answer.json["exact"], answer.json["next_page_token"]) == (True, None)
+    by_name = await service.get("/v1/counters?prefix=a:&order=name&limit=3")
+    assert [one["name"] for one in by_name.json["counters"]] == ["a:1", "a:2", "a:3"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("order=value&page_token=YQ==", "page_token"),
+        ("order=value&name=a", "order"),
+        ("order=size", "order"),
+        ("order=value&limit=1001", "limit"),
+    ],
+)
+async def test_what_the_largest_can_not_be_asked_for_is_said(service: Service, query: str, field: str) -> None:
+    answer = await service.get(f"/v1/counters?{query}")
+    assert (answer.status, answer.field) == (422, field)

@@ -157,6 +157,12 @@ async def test_a_list_is_in_order_over_all_its_pages(client: AsyncClient) -> Non
     assert [(len(page.counters), page.exact) for page in pages] == [(10, True), (10, True), (5, True)]
 
 
+async def test_the_largest_come_first(client: AsyncClient) -> None:
+    await client.increment_many({f"p{number:02}": number for number in range(25)} | {"q": 100})
+    assert [(one.name, one.value) for one in await client.top("p", 2)] == [("p24", 24), ("p23", 23)]
+    assert len(await client.top()) == 10
+
+
 async def test_many_names_of_many_bytes_take_several_requests(client: AsyncClient) -> None:
     names = [f"{number:03}{'☃' * 132}" for number in range(50)]
     await client.increment_many(dict.fromkeys(names, 1))

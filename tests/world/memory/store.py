@@ -29,7 +29,7 @@ from shared.model.words import (
     number_for,
     was_compacted,
 )
-from shared.ports.store import Config, Shard, StoredReceipt
+from shared.ports.store import Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 from tests.world.memory.audit_data import MemoryAuditData, pages
 from tests.world.memory.buckets import MemoryBuckets
@@ -256,6 +256,23 @@ class MemoryStore:
         names = {name for receipt in self._bodies.values() for name in receipt.counters}
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
 
+    async def largest(
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+    ) -> Sequence[str]:
+        assert isinstance(snapshot, MemorySnapshot)
+        dead = {name for receipt in snapshot.dead.values() for name in receipt.counters}
+        there = snapshot.configs.keys() - {*besides} - dead
+        totals, _ = await snapshot.read([*there], ())
+        kept = sorted((-total.value, name) for name, total in totals.items() if total.value or not total.guard.deleted)
+        return [
+            name
+            for prefix in prefixes
+            for name in [
+                *[name for _, name in kept if name.startswith(prefix)][:limit],
+                *[name for name in dead if name.startswith(prefix)],
+            ]
+        ]
+
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]
         self._carried = dict(self._carried)
@@ -286,10 +303,10 @@ class MemorySnapshot:
         self.time = time
         self.as_of = as_of
         self.now = StoreMillis(int(as_of * 1_000))
-        self._configs = configs
+        self.configs = configs
         self._shards = shards
         self._receipts = receipts
-        self._dead = dead
+        self.dead = dead
         self._guards = guards
 
     async def read(
@@ -297,9 +314,9 @@ class MemorySnapshot:
     ) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
         for counter in counters:
-            num_shards = self._configs.get(counter, 0)
+            num_shards = self.configs.get(counter, 0)
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
-            its = [receipt for receipt in self._dead.values() if counter in receipt.counters]
+            its = [receipt for receipt in self.dead.values() if counter in receipt.counters]
             guard = self._guards.get(counter, Guard())
             totals[counter] = Total(value, num_shards, guard, *entries_of_dead(its, counter))
         ids = [key for total in totals.values() for key in ids_of(total.dead)]

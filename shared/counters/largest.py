@@ -1,0 +1,71 @@
+"""The largest counters under some prefixes, with exact values. docs/adr/0033-largest-first.md says why none is
+missed.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from typing import Final
+
+from shared.counters.reader import Look, looking
+from shared.model.words import Reading, View
+from shared.ports.overlay import WholeOverlay
+from shared.ports.store import RankedStore, Snapshot
+from shared.runtime.clock import Clock
+
+MOST_AT_ONCE: Final = 10_000
+"""Counters with something pending that are read at one instant. More are read in turn: each takes about a kilobyte."""
+
+
+class Largest:
+    """Finds the counters with the greatest values; of equal ones, those whose names come first."""
+
+    def __init__(self, store: RankedStore, overlay: WholeOverlay, clock: Clock) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def read(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
+        """At most `limit` readings, the largest first; and whether they are exact, and the largest at one instant.
+
+        One call looks at all counters under the prefixes, which keeps a processor busy. So there is one at a time.
+        """
+        async with self._turn:
+            names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_AT_ONCE + 1)]
+            if len(names) > MOST_AT_ONCE:
+                return await self._in_turn(prefixes, limit), False
+            found = await self._at_once(prefixes, limit)
+            return found, self._overlay.shared and all(reading.exact for reading in found)
+
+    async def _at_once(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
+        async def candidates(snapshot: Snapshot) -> Mapping[str, View] | None:
+            views, rest = await self._overlay.under(prefixes)
+            if snapshot.time < rest.floor:
+                return None
+            names = await self._store.largest(snapshot, prefixes, limit, views.keys())
+            return {**dict.fromkeys(names, rest), **views}
+
+        async with looking(self._store, self._overlay, self._clock, (), choose=candidates) as look:
+            return _largest(await _readings(look), limit)
+
+    async def _in_turn(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
+        pending = [name for prefix in prefixes for name in await self._overlay.names(prefix)]
+        async with self._store.snapshot() as snapshot:
+            stored = await self._store.largest(snapshot, prefixes, limit, pending)
+        names = [*dict.fromkeys((*stored, *pending))]
+        found: Sequence[Reading] = ()
+        for begin in range(0, len(names), MOST_AT_ONCE):
+            some = names[begin : begin + MOST_AT_ONCE]
+            async with looking(self._store, self._overlay, self._clock, some) as look:
+                found = _largest((*found, *await _readings(look)), limit)
+        return found
+
+
+async def _readings(look: Look) -> Sequence[Reading]:
+    return [await look.reading(name) for name in look.views]
+
+
+def _largest(readings: Iterable[Reading], limit: int) -> Sequence[Reading]:
+    there = (reading for reading in readings if reading.exists)
+    return nsmallest(limit, there, key=lambda reading: (-reading.value, reading.name))
