@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcome
+from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import SettingsError

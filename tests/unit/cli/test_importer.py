@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
-from countersink_server.cli.imports import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
+from countersink_server.move.importer import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import ChangedError, CountersinkError, RefusedError, StorageFullError, TransientError
