@@ -18,7 +18,7 @@ DAY: Final = Millis(24 * HOUR)
 DAY_SECONDS: Final = DAY // 1_000
 CLIENT_IDS_REMEMBERED: Final = Millis(8 * DAY)
 """A client's id counts once for at least this long after its first use."""
-_KEY_OF_ID: Final = re.compile("i[0-9a-f]{64}")
+_KEY_OF_ID: Final = re.compile("i[0-9a-f]{32}")
 
 
 def key_of_envelope(envelope_id: str) -> str:
@@ -36,17 +36,21 @@ def key_of_second_use(key: str, attempt: str) -> str:
 
 
 def key_of_increment(counter: str, client_id: str) -> str:
-    """The key of an increment with an id. The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
-    return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()
+    """The key of an increment with an id. The counter's length keeps ('a', 'bc') and ('ab', 'c') apart.
+
+    Half of the hash is enough, see docs/adr/0029-ids-in-sqlite.md. All stores have the same keys, so that ids can be
+    moved from one to another.
+    """
+    return key_of_half(sha256(f"{len(counter)}:{counter}{client_id}".encode()).digest()[:16])
 
 
 def half_of_id(key: str) -> bytes | None:
-    """Half of the hash in the key of an increment, 16 bytes; None if the key is of something else."""
-    return bytes.fromhex(key[1:33]) if _KEY_OF_ID.fullmatch(key) else None
+    """The half of a hash in the key of an increment, 16 bytes; None if the key is of something else."""
+    return bytes.fromhex(key[1:]) if _KEY_OF_ID.fullmatch(key) else None
 
 
 def key_of_half(half: bytes) -> str:
-    """What is known of a key if only `half_of_id` was kept."""
+    """The key from which `half_of_id` is taken."""
     return "i" + half.hex()
 
 
@@ -269,6 +273,15 @@ def notes_of_change(commit: str, counter: str, deltas: Iterable[int], before: in
     first: dict[str, Any] = {_COMMIT: commit, _CHANGE: [str(before), str(after)]}
     rest = [{_SUMS: {counter: delta}} for delta in deltas]
     return [orjson.dumps(note) for note in ([first | rest[0], *rest[1:]] if rest else [first])]
+
+
+def said_again(note: bytes) -> bytes:
+    """The part of a note that answers a repeated request: which use of an id it stands for, second uses, and what a set
+    changed. What an audit adds up is left out.
+    """
+    data: dict[str, Any] = orjson.loads(note) if note else {}
+    said = {name: data[name] for name in (_ATTEMPT, _SECOND, _CHANGE) if name in data}
+    return orjson.dumps(said) if said else b""
 
 
 def read_note(note: bytes) -> Note:

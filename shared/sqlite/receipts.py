@@ -1,5 +1,5 @@
-"""The receipts in a SQLite file. Most are those of clients' ids, and are kept as half a hash each. Dead receipts can be
-found by their counters, too.
+"""The receipts in a SQLite file. Most are those of clients' ids, of which only the hash in the key is kept. Dead
+receipts can be found by their counters, too.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
     return swept + _sweep_ids(db, before, limit - swept)
 
 
-# The ids of clients that were applied: half a hash each, in two generations. See docs/adr/0029.
+# The ids of clients that were applied: 16 bytes each, in two generations. See docs/adr/0029.
 #
 # New ids go to the younger generation. The elder is deleted when the last of its ids has expired; then the younger
 # becomes the elder. So ids live for their lifetime at least, and at most twice as long.

@@ -98,7 +98,7 @@ _TABLES: Final = """
         note BLOB NOT NULL DEFAULT x''
     ) WITHOUT ROWID;
     CREATE INDEX receipts_expires ON receipts (expires);
-    -- Other receipts: ids that were applied, as half of the hash in their key, in two generations. See `ids`.
+    -- Other receipts: ids that were applied, as the hash in their key, in two generations. See `ids`.
     CREATE TABLE ids (generation INTEGER NOT NULL, half BLOB NOT NULL, PRIMARY KEY (generation, half)) WITHOUT ROWID;
     CREATE TABLE generations (number INTEGER PRIMARY KEY, expires INTEGER NOT NULL);
     INSERT INTO generations VALUES (0, 0), (1, 0);

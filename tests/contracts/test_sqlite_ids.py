@@ -22,9 +22,9 @@ from tests.world.manual_clock import ManualClock
 
 
 def key_of(name: str) -> str:
-    """A key as that of an id. Half of its hash is the name."""
+    """A key as that of an id. Its hash is the name."""
     assert len(name.encode()) <= 16
-    return "i" + name.encode().hex().ljust(64, "0")
+    return "i" + name.encode().hex().ljust(32, "0")
 
 
 def name_of(key: str) -> str:

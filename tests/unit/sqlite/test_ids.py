@@ -46,7 +46,7 @@ def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
     one = applied(1)
     assert _half_to_keep(one) == half_of_id(one.key)
     others = [one._replace(**change) for change in ({"state": "dead"}, {"note": b"{}"}, {"expires": NEVER})]
-    strange = ["i", "i" + "A" * 64, "i" + "0" * 63 + " ", one.key + "0", one.key + "\n", key_of_envelope("id-1")]
+    strange = ["i", "i" + "A" * 32, "i" + "0" * 31 + " ", one.key + "0", one.key + "\n", key_of_envelope("id-1")]
     strangers = [*others, *(one._replace(key=key) for key in strange)]
     assert [_half_to_keep(other) for other in strangers] == [None] * len(strangers)
     assert [half_of_id(key) for key in strange] == [None] * len(strange)
