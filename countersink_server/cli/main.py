@@ -14,6 +14,7 @@ from countersink_server.cli import (
     audit,
     backup,
     completion,
+    copy,
     counters,
     dead_letters,
     imports,
@@ -92,6 +93,7 @@ def parser_of_all() -> CommandParser:
         audit,
         backup,
         imports,
+        copy,
         completion,
     )
     for family in families:

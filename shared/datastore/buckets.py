@@ -30,6 +30,7 @@ from shared.model.buckets import (
     FOR_EVER,
     HOUR,
     LENGTHS,
+    NEVER,
     ByTime,
     Followed,
     Instant,
@@ -56,7 +57,7 @@ _DIGITS: Final = 9
 """Digits of a number in a name, at least: so names are in the order of time."""
 _PAGE: Final = 200
 """Entities in one answer."""
-_NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}\d+", re.ASCII)
+_NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}(\d+)", re.ASCII)
 _PLACE: Final = re.compile(r"p(0|[1-9]\d{0,2})", re.ASCII)
 
 
@@ -92,7 +93,7 @@ class BlindBuckets:
 
     async def add(self, request: Any, by_time: ByTime | None) -> dict[int, EntityAdd]:
         """Add to the request what is added to buckets. Returns it, by the place of its mutation."""
-        adds = _entity_adds(self._place, by_time)
+        adds = entity_adds(self._place, by_time)
         full = {place: add.shard for add in adds for place in add.places() if place in self._full}
         self._full -= full.keys()  # others may empty it, and then it must not count as full
         big = [add for add in adds if add.has_big()]
@@ -107,7 +108,7 @@ class BlindBuckets:
             elif (seen := found.get(name_of(add.key))) is not None:
                 only_over(seen.version, self._transform(request, add))
             else:
-                _fill(write(request, self._place.entity(add.key), 0), add, self._place)
+                fill(write(request, self._place.entity(add.key), 0), add, self._place)
         return dict(enumerate(adds, first))
 
     def learn(self, response: Any, adds: Mapping[int, EntityAdd]) -> None:
@@ -162,16 +163,17 @@ def shards_in(entity: Any) -> Iterator[BucketShard]:
     """All counts in an entity, which another application may have changed; none if it is not one of ours."""
     if (ours := _NAME.fullmatch(name_of(entity.key)[1])) is None:
         return
-    counter, by, number = ours[1], ours[2], int(ours[3])
+    counter, by, number, shard = ours[1], ours[2], int(ours[3]), int(ours[4])
+    kept = entity.properties[EXPIRES].timestamp_value.ToMilliseconds() if EXPIRES in entity.properties else NEVER
     for name in entity.properties:
         if name != EXPIRES:
             inside = int(name[1:]) if _PLACE.fullmatch(name) else IN_ENTITY[by]
             bucket = TimeBucket(counter, by, (number * IN_ENTITY[by] + inside) * LENGTHS[by])
             flaw = flaw_of(entity, name) if inside < IN_ENTITY[by] else f"{name} of {said(entity.key)} is no {by}"
-            yield BucketShard(bucket, integer(entity, name), flaw)
+            yield BucketShard(bucket, integer(entity, name), flaw, shard, StoreMillis(kept))
 
 
-def _entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:
+def entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:
     found: dict[tuple[str, ...], EntityAdd] = {}
     for bucket, shard, delta, expires in by_time.adds if by_time is not None else ():
         number, inside = divmod(bucket.begin // LENGTHS[bucket.by], IN_ENTITY[bucket.by])
@@ -203,7 +205,8 @@ def _full(found: Any, add: EntityAdd) -> bool:
     return False
 
 
-def _fill(entity: Any, add: EntityAdd, place: DatastorePlace) -> None:
+def fill(entity: Any, add: EntityAdd, place: DatastorePlace) -> None:
+    """Write the sums into the entity, in place of what these properties hold."""
     _expire(entity, add.expires, place)
     for name, delta in add.sums.items():
         entity.properties[name].integer_value = delta
@@ -245,28 +248,35 @@ class FollowedRules:
 
     async def _promise(self, rules: Rules, now: StoreMillis) -> Followed:
         found = (await self._client.look_up([self._place.receipt(NAME)])).entities
-        there = await _followed(self._client, self._place, found, None, unknown=now + FORCE)
+        there = await followed_in(self._client, self._place, found, None, unknown=now + FORCE)
         for one in there if found else ():
             if one.rules == rules and one.until >= now + FORCE - RENEWED:
                 return one
         ours = Followed(rules, now + FORCE)
-        request = self._client.commit_request()
-        entity = write(request, self._place.entity(self._place.receipt(NAME)), found[0].version if found else 0)
-        unindexed(entity, _ALL).blob_value = text_of(followed_too(there, ours)).encode()
-        try:
-            await self._client.commit(request, updates=True, versions=True)
-        except (AlreadyAppliedError, MissingError) as error:
-            raise ContendedError(str(error)) from error
+        await keep_followed(self._client, self._place, found, followed_too(there, ours))
         return ours
+
+
+async def keep_followed(
+    client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], followed: Iterable[Followed]
+) -> None:
+    """Write the followed rules over the entity that was found. `ContendedError` if it has changed since."""
+    request = client.commit_request()
+    entity = write(request, place.entity(place.receipt(NAME)), found[0].version if found else 0)
+    unindexed(entity, _ALL).blob_value = text_of(followed).encode()
+    try:
+        await client.commit(request, updates=True, versions=True)
+    except (AlreadyAppliedError, MissingError) as error:
+        raise ContendedError(str(error)) from error
 
 
 async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> Sequence[Followed]:
     """Which rules were followed, as far as the store knew it at `time`."""
     found = (await client.look_up([place.receipt(NAME)], read_time=time)).entities
-    return await _followed(client, place, found, time, unknown=FOR_EVER)
+    return await followed_in(client, place, found, time, unknown=FOR_EVER)
 
 
-async def _followed(
+async def followed_in(
     client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], time: Instant | None, *, unknown: int
 ) -> Sequence[Followed]:
     """`unknown`: until when no rules were followed if there are counts, and nobody has ever promised anything. They are

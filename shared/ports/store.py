@@ -6,7 +6,17 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from shared.model.buckets import Counts, Followed, Instant, StoreMillis, TimeBucket, WallMillis, WallSeconds
+from shared.model.buckets import (
+    NEVER,
+    BucketAdd,
+    Counts,
+    Followed,
+    Instant,
+    StoreMillis,
+    TimeBucket,
+    WallMillis,
+    WallSeconds,
+)
 from shared.model.fleet import Fleet
 from shared.model.jobs import Done, Job, JobState, Lease, Task
 from shared.model.receipts import Promise
@@ -326,7 +336,7 @@ class Balance(NamedTuple):
 class StoredReceipt(NamedTuple):
     """A receipt as a store keeps it, and the instant of the commit that wrote it.
 
-    A store may keep neither the whole key nor the instant (then `BEGINNING`) of an id without a note.
+    A store may not keep the instant (then `BEGINNING`) of an id without a note.
     """
 
     receipt: Receipt
@@ -365,6 +375,9 @@ class BucketShard(NamedTuple):
     held: int
     flaw: str = ""
     """Why its count is unknown."""
+    shard: int = 0
+    expires: StoreMillis = NEVER
+    """When it is deleted, or later."""
 
 
 class AuditData(Protocol):
@@ -425,6 +438,22 @@ class Cleanup(StoreClock, Protocol):
 
 class Store(Commits, Periods, CounterNames, ShardNumbers, Accounts, Cleanup, Protocol):
     """Holds shards, configs and receipts."""
+
+
+class Arrivals(Protocol):
+    """Takes what a copy brings from another store and commits can't write."""
+
+    async def follow(self, followed: Sequence[Followed]) -> None:
+        """Remember which rules the commits of the other store followed, beside those of this one."""
+        ...
+
+    async def lacking(self, counts: Sequence[BucketAdd]) -> Sequence[BucketAdd]:
+        """Those of the counts that are not there: their shard of the bucket is missing, or holds another number."""
+        ...
+
+    async def put(self, counts: Sequence[BucketAdd]) -> None:
+        """Write counts by time in place of what their shards hold. No flusher may write to these shards."""
+        ...
 
 
 # The ports of the fleet: the entity in the store that says which readings may be exact, and the rows of a spool.

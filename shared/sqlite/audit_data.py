@@ -19,6 +19,9 @@ PAGE: Final = 500
 MOST_READ: Final = 2**20
 """Bytes of notes after which a page ends. One note may have some hundred thousand."""
 _BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments, dead FROM broker, store"
+_BUCKETS: Final = (
+    "SELECT counter, period, begin, shard, count, expires FROM buckets ORDER BY counter, period, begin, shard"
+)
 _OLDEST: Final = (  # messages are leased in their order, so the oldest has a lease, or is the first that never had one
     "SELECT published FROM messages WHERE seq = coalesce((SELECT min(seq) FROM leases),"
     " (SELECT min(seq) FROM messages WHERE seq > (SELECT head FROM broker)))"
@@ -60,8 +63,11 @@ class SqliteAuditData:
             yield [Shard(*row) for row in rows]
 
     async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
-        async for rows in self._pages("SELECT counter, period, begin, count FROM buckets"):
-            yield [_bucket_of(*row) for row in rows]
+        async for rows in self._pages(_BUCKETS):
+            yield [
+                _bucket_of(TimeBucket(*bucket), count)._replace(shard=shard, expires=expires)
+                for *bucket, shard, count, expires in rows
+            ]
 
     async def followed(self) -> Sequence[Followed]:
         return self._followed
@@ -72,9 +78,9 @@ class SqliteAuditData:
             yield rows
 
 
-def _bucket_of(counter: str, period: str, begin: int, count: Any) -> BucketShard:
+def _bucket_of(bucket: TimeBucket, count: Any) -> BucketShard:
     """A row, which another program may have written."""
-    bucket = TimeBucket(counter, period, begin)
+    _, period, begin = bucket
     if type(count) is not int:
         return BucketShard(bucket, 0, f"its count of the {period} from {begin} is no whole number of 64 bits")
     if begin % LENGTHS.get(period, begin + 1):

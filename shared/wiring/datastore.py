@@ -12,7 +12,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.imports import By, Source, Variant
-from shared.ports.store import FleetBook, Jobs, Store
+from shared.ports.store import Arrivals, FleetBook, Jobs, Store
 from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.sqlite.database import Database
 from shared.wiring.files import STORE, elsewhere, needs
@@ -37,11 +37,13 @@ class Stored(NamedTuple):
     """The store's time, as far as it is known."""
     obstacles: Callable[[], Awaitable[Sequence[str]]]
     """See `Parts.obstacles`."""
+    arrivals: Arrivals
 
 
 def store_of(settings: Settings, clock: Clock) -> Stored:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
+        from shared.datastore.arrivals import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.datastore.jobs import DatastoreJobs  # noqa: PLC0415
@@ -52,7 +54,7 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
     jobs = DatastoreJobs(client, place, store, most_exports=settings.max_exports)
-    return Stored(store, jobs, book, client.close, told, partial(obstacles, store))
+    return Stored(store, jobs, book, client.close, told, partial(obstacles, store), DatastoreArrivals(client, place))
 
 
 def emulator() -> str:

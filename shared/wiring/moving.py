@@ -1,14 +1,98 @@
-"""Opens what `countersink import` reads outside of Datastore."""
+"""Opens what `countersink import` reads outside of Datastore, and both ends of `countersink copy`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+from shared.config import urls
+from shared.config.settings import Settings
+from shared.counters.origin import StoreOrigin
+from shared.memory.overlay import ProcessOverlay
+from shared.model.errors import SettingsError
 from shared.model.imports import Source
+from shared.model.moving import Origin
+from shared.moving.copy_file import CopyFile, written
 from shared.moving.export_file import ExportSource
+from shared.ports.overlay import Overlay
+from shared.ports.store import Arrivals, Store
+from shared.runtime.clock import Clock, SystemClock
+from shared.sqlite.arrivals import SqliteArrivals
+from shared.sqlite.audit_data import backlog_of
+from shared.sqlite.broker import SqliteOverlay, topic_of
+from shared.sqlite.database import Reserve
+from shared.sqlite.store import SqliteStore
+from shared.wiring.datastore import opener, store_of
+
+FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
 
 
 @asynccontextmanager
 async def source_of(variant: str, url: str) -> AsyncIterator[Source]:  # noqa: ARG001 (there is one)
     """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
     yield ExportSource(Path(url))
+
+
+class End(NamedTuple):
+    """A store at one end of a copy."""
+
+    origin: Origin
+    store: Store
+    arrivals: Arrivals
+    overlay: Overlay
+    clock: Clock
+
+
+def file_of(url: str) -> Path | None:
+    """The file that a copy reads or writes as lines; None if the URL is that of a store."""
+    if "://" in url:
+        return None
+    if not url.endswith(".ndjson"):
+        raise SettingsError(f"{url!r}: must be {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    return Path(url)
+
+
+def origin_in(file: Path) -> Origin:
+    return CopyFile(file, SystemClock())
+
+
+def lines_of(origin: Origin, prefix: str) -> AsyncIterator[bytes]:
+    """The lines of a file with everything that a copy takes along."""
+    return written(origin, prefix, int(SystemClock().now() * 1_000))
+
+
+@asynccontextmanager
+async def end_of(settings: Settings, argument: str, url: str, *, makes: bool) -> AsyncIterator[End]:
+    """Open a store. Enter it inside a running event loop. `makes`: make a SQLite file that is missing."""
+    match urls.scheme_of(url):
+        case "sqlite":
+            database = opener(makes=makes)(urls.sqlite_file(argument, url))
+            clock = SystemClock()
+
+            async def waiting() -> int:
+                return backlog_of(database, clock).increments
+
+            store = SqliteStore(database, clock, Reserve(database.path, settings.disk_reserve))
+            origin = StoreOrigin(store, f"sqlite {topic_of(database)}", waiting)
+            try:
+                overlay = SqliteOverlay(database, topic_of(database))
+                yield End(origin, store, SqliteArrivals(database), overlay, clock)
+            finally:
+                await database.close()
+        case "datastore":
+            there = urls.datastore(argument, url)
+            stored = store_of(replace(settings, store=url), SystemClock())
+
+            async def unknown() -> None:
+                return None
+
+            kinds = f" {settings.kind_config} {settings.kind_shard}"
+            name = f"datastore {there.project}/{there.database or '(default)'}/{there.namespace}{kinds}"
+            try:
+                origin = StoreOrigin(stored.store, name, unknown)
+                yield End(origin, stored.store, stored.arrivals, ProcessOverlay(stored.clock), stored.clock)
+            finally:
+                await stored.close()
+        case _:
+            raise SettingsError(f"{argument}={url!r}: must be {', '.join(FORMS[:-1])} or {FORMS[-1]}")

@@ -14,6 +14,7 @@ from shared.model.words import Bounds, Commit, Envelope, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.sqlite import broker as broker_module
+from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.broker import (
     SqliteDeadLetters,
     SqliteOverlay,
@@ -25,6 +26,7 @@ from shared.sqlite.broker import (
 from shared.sqlite.database import KEPT, Database
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
+from tests.contracts.arrivals import ArrivalsContract, Arriving
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
@@ -100,6 +102,12 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         (again,) = await pull_all(subscription, 1)
         assert (again.message_id, again.attempt) == (first.message_id, 2)
         assert await subscription.pull(1, 1_000, 0) == ()
+
+
+class TestSqliteArrivals(ArrivalsContract):
+    @pytest.fixture
+    async def arriving(self, database: Database) -> Arriving:
+        return Arriving(SqliteStore(database, ManualClock()), SqliteArrivals(database))
 
 
 class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):

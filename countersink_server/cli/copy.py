@@ -1,0 +1,178 @@
+"""The command copy: takes one store along to another place."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from contextlib import AsyncExitStack
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink_server.cli.arguments import sentence
+from countersink_server.cli.counters import check, written_to
+from countersink_server.cli.output import flush, json_of, note, tell
+from countersink_server.cli.target import add_neither, url_of_folder
+from countersink_server.serve.logs import set_up
+from shared.config.settings import Settings, receipts_live
+from shared.config.urls import scheme_of, sqlite_file
+from shared.model.errors import CountersinkError, SettingsError
+
+if TYPE_CHECKING:
+    from countersink_server.move.copier import CopyReport
+    from shared.model.moving import Origin
+
+FROM: Final = "--from"
+TO: Final = "--to"
+EVERY: Final = 1.0
+"""Seconds between two updates of the progress line."""
+MOST_SHOWN: Final = 100
+"""Differences that are shown."""
+_AGAIN: Final = "run it again: what was copied is not copied twice"
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    what = "copy counters, counts by time and remembered ids from one store to another"
+    more = (
+        "You can kill it, repeat it, and run it while the origin counts. It writes nothing to the origin. At the end it"
+        " compares everything, and exits with 1 if something differs."
+    )
+    parser = commands.add_parser("copy", help=what, description=f"{sentence(what)} {more}")
+    for name, place in ((FROM, "origin"), (TO, "target")):
+        parser.add_argument(
+            name,
+            dest=place,
+            required=True,
+            metavar="URL",
+            help="sqlite:///FILE, datastore://PROJECT[/DATABASE][?namespace=NS] or a file whose name ends in .ndjson",
+        )
+    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    parser.add_argument(
+        "--job", metavar="ID", help="the name under which the target remembers what was copied [that of the origin]"
+    )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="also copy to counters that hold something else, and compare only what was copied",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be copied, and write nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_neither(parser, "this command opens the data itself: use --from and --to")
+    parser.set_defaults(run=lambda options: asyncio.run(_copy(options)), refuse=parser.error, data=None)
+
+
+async def _copy(options: argparse.Namespace) -> None:
+    from shared.wiring.moving import end_of, file_of, origin_in  # noqa: PLC0415 (who asks for help should not wait)
+
+    settings = Settings.read(os.environ)
+    set_up(settings)
+    read, write = file_of(options.origin), file_of(options.target)
+    async with AsyncExitStack() as stack:
+        if read is not None:
+            origin = origin_in(read)
+        else:
+            origin = (await stack.enter_async_context(end_of(settings, FROM, options.origin, makes=False))).origin
+        if write is not None:
+            await _to_file(origin, str(write), options)
+            return
+        target = _nowhere_yet(stack, options.target) if options.dry_run else options.target
+        end = await stack.enter_async_context(end_of(settings, TO, target, makes=True))
+        if end.origin.name == origin.name and read is None:
+            raise SettingsError(f"{FROM} and {TO} are the same store")
+        origin.name = f"copy {options.job or origin.name}"
+        await _to_store(origin, end, settings, options)
+
+
+def _nowhere_yet(stack: AsyncExitStack, url: str) -> str:
+    """The URL, or that of an empty file for a while, if it names a SQLite file that is missing."""
+    if scheme_of(url) != "sqlite" or sqlite_file(TO, url).exists():
+        return url
+    return url_of_folder(stack.enter_context(TemporaryDirectory()))
+
+
+async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> None:
+    from shared.wiring.moving import lines_of  # noqa: PLC0415 (as above)
+
+    if options.dry_run:
+        options.refuse("argument --dry-run: a file is written anew each time, so use it with a store")
+    check(file)
+    await written_to(file, lines_of(origin, options.prefix))
+    _warn(await origin.waiting())
+
+
+async def _to_store(origin: "Origin", end: Any, settings: Settings, options: argparse.Namespace) -> None:
+    from countersink_server.cli.main import line_of  # noqa: PLC0415 (it imports this)
+    from countersink_server.move.copier import Copier, Place  # noqa: PLC0415 (as above)
+    from countersink_server.move.importer import ImportOptions  # noqa: PLC0415 (as above)
+
+    live = receipts_live(settings, of_client=False)
+    chosen = ImportOptions(live, settings.shards, dry=options.dry_run, shrink=True)
+    progress = _Progress()
+    place = Place(end.store, end.arrivals, end.overlay)
+    copier = Copier(origin, place, end.clock, chosen, merge=options.merge, progress=progress.show)
+    try:
+        await copier.copy(options.prefix)
+        waiting = await origin.waiting()
+        if not options.dry_run:
+            await copier.compare(options.prefix)
+    except Exception as error:
+        raise CountersinkError(f"{line_of(error)} ({_AGAIN})") from error
+    finally:
+        progress.end()
+    _tell(copier.report, waiting, options)
+
+
+def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace) -> None:
+    for name, what in report.differences[:MOST_SHOWN]:
+        row = {"name": name, "differs": what}
+        tell(json_of(row) if options.json else f"DIFFERS: {name + ': ' if name else ''}{what}")
+    if options.json:
+        numbers = {"counters": report.counters, "counts_by_time": report.counts, "receipts": report.receipts}
+        new = {"counters": report.changed, "counts_by_time": report.new_counts, "receipts": report.new_receipts}
+        tell(
+            json_of(
+                {"origin": numbers, "copied": new, "waiting": waiting}
+                | {"differences": len(report.differences), "dry_run": options.dry_run}
+            )
+        )
+    else:
+        would = "would be copied" if options.dry_run else "copied now"
+        for what, number, new_ones in (
+            ("counters", report.counters, report.changed),
+            ("counts by time", report.counts, report.new_counts),
+            ("ids and other receipts", report.receipts, report.new_receipts),
+        ):
+            tell(f"{what}: {number}, of which {new_ones} {would}")
+        _warn(waiting)
+    flush()
+    if report.differences:
+        raise CountersinkError(f"{len(report.differences)} differences, see above")
+    if waiting and not options.dry_run:
+        raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
+
+
+_WHEN_APPLIED: Final = "stop what counts there, let a flusher apply them, and copy again"
+
+
+def _warn(waiting: int | None) -> None:
+    if waiting is None:
+        note("countersink: what waits in Pub/Sub is not known here: drain the subscription before the last copy")
+
+
+class _Progress:
+    """A line on a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+        self._used = False
+
+    def show(self, step: str, number: int) -> None:
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            self._used = True
+            sys.stderr.write(f"\r{step}: {number}{' ' * 20}\r")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._used:
+            sys.stderr.write("\n")

@@ -1,0 +1,232 @@
+"""Copies one store into another: totals, counts by time, and the receipts that clients' retries may meet.
+
+Each step can be repeated, so a copy can be killed anywhere and run again, also while the origin goes on counting:
+
+- A total is added as an import adds it, with a mark. A counter that holds something else than what was copied to it
+  before is left alone: the copy would add to it what it has already, as on the way back into an old file.
+- Counts by time are written to a shard of their own, in place of what the copy before wrote there.
+- A receipt that is there is left as it is.
+
+At the end, totals and counts by time are read again on both sides, and compared.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
+from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.imports import Foreign
+from shared.model.moving import MovedCount, MovedReceipt, Origin, followed_until, shard_of_copy
+from shared.model.words import Commit
+from shared.ports.overlay import Overlay
+from shared.ports.store import Arrivals, Store
+from shared.runtime.clock import Clock
+from shared.runtime.retry import Backoff, insist, within
+
+PAGE: Final = 500
+"""Counters that are compared at once."""
+RECEIPTS: Final = 400
+"""Receipts in a commit."""
+COUNTS: Final = 2_000
+"""Counts by time that are written at once."""
+RETRY_FOR: Final = 20.0
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where a copy goes."""
+
+    store: Store
+    arrivals: Arrivals
+    overlay: Overlay
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What a copy did, and what differs at the end."""
+
+    counters: int = 0
+    """Counters of the origin."""
+    changed: int = 0
+    """Counters to which something was added."""
+    counts: int = 0
+    """Counts by time of the origin."""
+    receipts: int = 0
+    new_counts: int = 0
+    new_receipts: int = 0
+    differences: list[tuple[str, str]] = field(default_factory=list)
+    """Counters, and what differs."""
+
+
+Progress = Callable[[str, int], None]
+"""Told the name of the step, and how much of it is done."""
+
+
+class Copier:
+    """Copies from one origin to one place."""
+
+    def __init__(
+        self, origin: Origin, place: Place, clock: Clock, options: ImportOptions, *, merge: bool, progress: Progress
+    ) -> None:
+        """`merge`: counters there may hold something else."""
+        self._origin = origin
+        self._place = place
+        self._clock = clock
+        self._options = options
+        self._merge = merge
+        self._progress = progress
+        self._shard = shard_of_copy(origin.name)
+        self.report = CopyReport()
+
+    async def copy(self, prefix: str) -> None:
+        """Copy what is missing; with `dry`, only count it."""
+        if not self._options.dry:
+            followed = await self._origin.followed()
+            if followed:
+                wall = int(self._clock.now() * 1_000)
+                await self._insist(lambda: self._place.arrivals.follow(followed_until(followed, wall)))
+        await self._totals(prefix)
+        self.report.counts, self.report.new_counts = await self._counts(prefix, write=not self._options.dry)
+        self.report.receipts, self.report.new_receipts = await self._receipts(write=not self._options.dry)
+
+    async def compare(self, prefix: str) -> None:
+        """Read totals and counts by time again, on both sides, and report what differs. A receipt that was inserted, or
+        found, is there.
+        """
+        report = self.report
+        report.differences += [one async for one in self._unequal(prefix)]
+        _, counts = await self._counts(prefix, write=False)
+        if counts:
+            report.differences.append(("", f"{counts} counts by time differ"))
+
+    async def _totals(self, prefix: str) -> None:
+        def take(one: ImportOutcome | str) -> None:
+            if isinstance(one, ImportOutcome):
+                self.report.counters += 1
+                self.report.changed += bool(one.added)
+                if one.flaw:
+                    self.report.differences.append((one.name, one.flaw))
+                self._progress("totals", self.report.counters)
+
+        source = CheckedSource(self._origin, self._place.store, self._options, merge=self._merge)
+        importer = Importer(source, self._place.store, self._place.overlay, self._clock, self._options)
+        await importer.run(prefix, take)
+
+    async def _counts(self, prefix: str, *, write: bool) -> tuple[int, int]:
+        """How many there are, and how many of them were missing or different."""
+        there, new = 0, 0
+
+        async def take(some: Sequence[MovedCount]) -> int:
+            now = await self._place.store.now()
+            adds = [one.at(now, self._shard) for one in some]
+            lacking = await self._insist(lambda: self._place.arrivals.lacking(adds))
+            if write and lacking:
+                await self._insist(lambda: self._place.arrivals.put(lacking))
+            return len(lacking)
+
+        left_alone = {name for name, _ in self.report.differences}
+        async for some in self._origin.counts(prefix):
+            if some[0].bucket.counter in left_alone:
+                continue
+            for begin in range(0, len(some), COUNTS):
+                new += await take(some[begin : begin + COUNTS])
+            there += len(some)
+            self._progress("counts by time", there)
+        return there, new
+
+    async def _receipts(self, *, write: bool) -> tuple[int, int]:
+        there, new = 0, 0
+        async for some in self._origin.receipts():
+            for begin in range(0, len(some), RECEIPTS):
+                new += await self._keep(some[begin : begin + RECEIPTS], write=write)
+            there += len(some)
+            self._progress("ids", there)
+        return there, new
+
+    async def _keep(self, some: Sequence[MovedReceipt], *, write: bool) -> int:
+        """Insert the receipts that are not there; returns how many."""
+        now = await self._place.store.now()
+        receipts = {one.key: one.at(now) for one in some}
+
+        async def once() -> int:
+            found = (await self._place.store.receipts(receipts.keys())).found
+            new = tuple([one for key, one in receipts.items() if key not in found])
+            if new and write:
+                try:
+                    await self._place.store.apply(Commit(new, ()))
+                except AlreadyAppliedError as error:  # another copy was faster
+                    raise TransientError(str(error)) from error
+            return len(new)
+
+        return await self._insist(once)
+
+    async def _unequal(self, prefix: str) -> AsyncGenerator[tuple[str, str], None]:
+        """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""
+        flawed = {name for name, _ in self.report.differences}
+        store = self._place.store
+        async with aclosing(pages_of(self._origin, prefix)) as pages:
+            async for page in pages:
+                names = [one.name for one in page]
+                marks = await store.marks(self._origin.name, names)
+                async with store.snapshot() as snapshot:
+                    totals, _ = await snapshot.read(names, ())
+                for one in page:
+                    there = marks.get(one.name, 0) if self._merge else totals[one.name].value
+                    if there != one.total and one.name not in flawed:
+                        yield one.name, f"{one.total} in the origin, {there} there"
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await insist(call, TransientError, within(RETRY_FOR, self._clock), Backoff(0.01, 1.0))
+
+
+class CheckedSource:
+    """The origin's counters, for an import. Those that hold something else there have a flaw; an empty one is made."""
+
+    def __init__(self, origin: Origin, store: Store, options: ImportOptions, *, merge: bool) -> None:
+        self.name = origin.name
+        self._origin = origin
+        self._store = store
+        self._options = options
+        self._merge = merge
+
+    async def counter(self, name: str) -> Foreign | None:
+        return await self._origin.counter(name)
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        async with aclosing(pages_of(self._origin, prefix)) as pages:
+            async for page in pages:
+                for one in await self._checked(page):
+                    yield one
+
+    async def _checked(self, page: Sequence[Foreign]) -> Sequence[Foreign]:
+        names = [one.name for one in page]
+        marks = await self._store.marks(self.name, names)
+        async with self._store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        checked = []
+        for one in page:
+            there = totals[one.name]
+            other = there.value - marks.get(one.name, 0)
+            if other and not one.flaw and not self._merge:
+                flaw = f"{other} of the {there.value} that it holds there was not copied from here"
+                checked.append(one._replace(flaw=flaw))
+                continue
+            if not (one.flaw or one.total or there.shards or self._options.dry):
+                await self._store.raise_shards(one.name, self._options.shards)
+            checked.append(one)
+        return checked
+
+
+async def pages_of(origin: Origin, prefix: str) -> AsyncGenerator[Sequence[Foreign], None]:
+    page: list[Foreign] = []
+    async with aclosing(origin.counters(prefix)) as counters:
+        async for one in counters:
+            if isinstance(one, Foreign):
+                page.append(one)
+            if len(page) == PAGE:
+                yield page
+                page = []
+    if page:
+        yield page

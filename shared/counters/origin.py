@@ -1,0 +1,86 @@
+"""Reads a store as a copy needs it: totals by pages of names, and counts by time and receipts at one instant."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
+
+from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis
+from shared.model.errors import RefusedError
+from shared.model.imports import Foreign
+from shared.model.moving import MovedCount, MovedReceipt, moved_receipt
+from shared.model.words import Total
+from shared.ports.store import Store
+
+PAGE: Final = 500
+"""Counters whose totals are of one instant."""
+
+
+class StoreOrigin:
+    """Implements `Origin` with any store."""
+
+    def __init__(self, store: Store, name: str, waiting: Callable[[], Awaitable[int | None]]) -> None:
+        """`name`: identifies the data for ever, wherever it is."""
+        self.name = name
+        self._store = store
+        self._waiting = waiting
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        after = ""
+        while names := await self._store.names(prefix, after, PAGE):
+            for one in await self._read(names):
+                yield one
+            after = names[-1]
+
+    async def counter(self, name: str) -> Foreign | None:
+        return next(iter(await self._read([name])), None)
+
+    async def _read(self, names: Sequence[str]) -> Sequence[Foreign]:
+        """Those of the counters that exist."""
+        async with self._store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        return [foreign for name in names if (foreign := _foreign(name, totals[name])) is not None]
+
+    async def counts(self, prefix: str) -> AsyncIterator[Sequence[MovedCount]]:
+        now = await self._store.now()
+        async with self._store.audit_data() as data:
+            found: dict[WallMillis, tuple[int, int]] = {}
+            of: tuple[str, str] | None = None
+            async for page in data.buckets():
+                for one in page:
+                    counter, by, begin = one.bucket
+                    if not counter.startswith(prefix) or one.expires <= now:
+                        continue
+                    if one.flaw:
+                        raise RefusedError(f"{counter}: {one.flaw}")
+                    if of != (counter, by):
+                        if of is not None:
+                            yield _moved(of, found, now)
+                        of, found = (counter, by), {}
+                    held, expires = found.get(begin, (0, 0))
+                    found[begin] = (held + one.held, max(expires, one.expires))
+            if of is not None:
+                yield _moved(of, found, now)
+
+    async def receipts(self) -> AsyncIterator[Sequence[MovedReceipt]]:
+        now = await self._store.now()
+        async with self._store.audit_data() as data:
+            async for page in data.receipts():
+                if moved := [one for kept in page if (one := moved_receipt(kept.receipt, now)) is not None]:
+                    yield moved
+
+    async def followed(self) -> Sequence[Followed]:
+        async with self._store.audit_data() as data:
+            return await data.followed()
+
+    async def waiting(self) -> int | None:
+        return await self._waiting()
+
+
+def _foreign(name: str, total: Total) -> Foreign | None:
+    if not total.shards or (total.guard.deleted and not total.value):
+        return None
+    flaw = total.flaw or ("a dead letter of it is neither replayed nor dropped" if total.dead else "")
+    return Foreign(name, total.value, flaw)
+
+
+def _moved(of: tuple[str, str], found: dict[WallMillis, tuple[int, int]], now: int) -> Sequence[MovedCount]:
+    return [MovedCount(TimeBucket(*of, begin), held, Millis(expires - now)) for begin, (held, expires) in found.items()]

@@ -1,0 +1,67 @@
+"""Writes what a copy brings into Datastore, beside the store's commits."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from shared.datastore.buckets import NAME, entity_adds, fill, followed_in, keep_followed
+from shared.datastore.client import DatastoreClient, MissingError
+from shared.datastore.keys import DatastorePlace, by_name, integer, name_of, write
+from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
+from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.runtime.retry import Backoff, insist, tries
+
+AT_ONCE: Final = 100
+"""Entities in a commit. Each may hold 366 counts, some 10 kB."""
+_TRIES: Final = 10
+
+
+class DatastoreArrivals:
+    """Implements `Arrivals`."""
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+        self._client = client
+        self._place = place
+
+    async def follow(self, followed: Sequence[Followed]) -> None:
+        async def once() -> None:
+            found = (await self._client.look_up([self._place.receipt(NAME)])).entities
+            latest = max((one.until for one in followed), default=0)
+            known = await followed_in(self._client, self._place, found, None, unknown=latest)
+            for one in followed:
+                known = followed_too(known, one)
+            await keep_followed(self._client, self._place, found, known)
+
+        await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+
+    async def lacking(self, counts: Sequence[BucketAdd]) -> Sequence[BucketAdd]:
+        found = await self._found(counts)
+        return [one for one in counts if self._held(found, one) != one.delta]
+
+    async def put(self, counts: Sequence[BucketAdd]) -> None:
+        adds = iter(entity_adds(self._place, ByTime(tuple(counts))))
+        while some := list(islice(adds, AT_ONCE)):
+
+            async def once(some: Sequence[Any] = some) -> None:
+                found = by_name((await self._client.look_up(add.key for add in some)).entities)
+                request = self._client.commit_request()
+                for add in some:
+                    there = found.get(name_of(add.key))
+                    before = self._place.entity(add.key) if there is None else there.entity
+                    fill(write(request, before, there.version if there is not None else 0), add, self._place)
+                try:
+                    await self._client.commit(request, updates=True, versions=True)
+                except (AlreadyAppliedError, MissingError) as error:
+                    raise ContendedError(str(error)) from error
+
+            await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+
+    async def _found(self, counts: Sequence[BucketAdd]) -> Mapping[tuple[str, str], Any]:
+        keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
+        return by_name((await self._client.look_up(keys)).entities)
+
+    def _held(self, found: Mapping[tuple[str, str], Any], one: BucketAdd) -> int | None:
+        (add,) = entity_adds(self._place, ByTime((one,)))
+        (name,) = add.sums
+        there = found.get(name_of(add.key))
+        return integer(there.entity, name) if there is not None and name in there.entity.properties else None

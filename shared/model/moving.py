@@ -1,0 +1,93 @@
+"""What a copy takes along from one store to another, beside totals. Each store has a clock of its own, so what expires
+says how much of its life is left. Pure.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple, Protocol
+
+from shared.model.buckets import BucketAdd, Followed, Millis, StoreMillis, TimeBucket, WallMillis
+from shared.model.imports import Source
+from shared.model.receipts import read_note, said_again
+from shared.model.words import APPLIED, DROPPED, Receipt
+
+_ENVELOPES: Final = "ep"
+_CLIENTS: Final = "isc"
+"""The first characters of the keys of receipts: of increments with ids, of second uses, of sets."""
+_FIRST: Final = 2**40
+"""Behind all shards that flushers add to."""
+
+
+class MovedReceipt(NamedTuple):
+    """A receipt that a client's retry may meet."""
+
+    key: str
+    state: str
+    note: bytes
+    left: Millis
+
+    def at(self, now: StoreMillis) -> Receipt:
+        """The receipt in a store whose clock says `now`."""
+        return Receipt(self.key, StoreMillis(now + self.left), self.state, self.note)
+
+
+class MovedCount(NamedTuple):
+    """A count by time: the sum over all shards of its bucket."""
+
+    bucket: TimeBucket
+    held: int
+    left: Millis
+
+    def at(self, now: StoreMillis, shard: int) -> BucketAdd:
+        return BucketAdd(self.bucket, shard, self.held, StoreMillis(now + self.left))
+
+
+def moved_receipt(receipt: Receipt, now: StoreMillis) -> MovedReceipt | None:
+    """What a copy takes along of a receipt; None if nothing can come again that it must meet.
+
+    The receipts of increments with ids, of sets, and of requests with an `Idempotency-Key` are of clients, which may
+    repeat them elsewhere. The rest stays: an id that an ingest has made comes again in its old broker alone. What
+    notes say of sums stays, too, since the sums of a copy have receipts of their own.
+    """
+    left = receipt.expires - now
+    if receipt.state not in {APPLIED, DROPPED} or left <= 0:
+        return None
+    kind = receipt.key[:1]
+    if kind in _ENVELOPES:
+        if not read_note(receipt.note).attempt:
+            return None
+    elif kind not in _CLIENTS:
+        return None
+    return MovedReceipt(receipt.key, receipt.state, said_again(receipt.note), Millis(left))
+
+
+def shard_of_copy(source: str) -> int:
+    """The shard of counts by time that copies from this source write, and nobody else. So a copy writes what it found,
+    however often it is repeated.
+    """
+    return _FIRST + int.from_bytes(sha256(source.encode()).digest()[:5])
+
+
+def followed_until(followed: Sequence[Followed], now: WallMillis) -> Sequence[Followed]:
+    """The rules that the commits of a source have followed until now. What comes later is counted elsewhere."""
+    return [one._replace(until=min(one.until, now)) for one in followed]
+
+
+class Origin(Source, Protocol):
+    """What a copy reads. It may go on counting; nothing is written there."""
+
+    def counts(self, prefix: str) -> AsyncIterator[Sequence[MovedCount]]:
+        """The counts by time that are kept, those of one counter and period in a row."""
+        ...
+
+    def receipts(self) -> AsyncIterator[Sequence[MovedReceipt]]:
+        """All receipts that a client's retry may meet."""
+        ...
+
+    async def followed(self) -> Sequence[Followed]:
+        """See `Counts`."""
+        ...
+
+    async def waiting(self) -> int | None:
+        """How many increments are accepted and not applied, so that no total has them yet. None if that is unknown."""
+        ...

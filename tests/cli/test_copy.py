@@ -1,0 +1,271 @@
+"""countersink copy between files: what it takes along, what it refuses, and what it says."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from countersink_server.move.copier import Copier, Place
+from countersink_server.move.importer import ImportOptions
+from shared.counters.origin import StoreOrigin
+from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import DAY, Millis, StoreMillis
+from shared.model.moving import moved_receipt
+from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_set, notes_of_change, notes_of_commit
+from shared.model.words import Commit, Guard, Receipt
+from shared.runtime.clock import SystemClock
+from shared.sqlite.arrivals import SqliteArrivals
+from shared.sqlite.database import Database
+from shared.sqlite.store import SqliteStore
+from tests.cli.running import Done, run
+from tests.contracts.by_time import adding, hours
+from tests.contracts.store import commit, total
+from tests.processes.harness import Processes, processes
+
+NOW = StoreMillis(1_000)
+LATER = StoreMillis(1_000 + DAY)
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path, COUNTERSINK_WINDOWS="=hour/90d", COUNTERSINK_FLUSH_INTERVAL="0.05") as all_of_them:
+        yield all_of_them
+
+
+def url(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+def copy(origin: object, target: object, *more: str) -> tuple[Done, dict[str, Any]]:
+    done = run("copy", "--from", f"{origin}", "--to", f"{target}", "--json", *more, cwd=None)
+    return done, json.loads((done.out.splitlines() or ["{}"])[-1])
+
+
+async def send(address: str, path: str, body: object, **headers: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session:
+        method = session.put if "value" in str(body) else session.post
+        async with method(f"{address}{path}", json=body, headers=headers) as answer:
+            assert answer.status in {200, 202}, await answer.text()
+            return dict(await answer.json())
+
+
+async def test_totals_counts_by_time_and_ids_are_taken_along_by_way_of_a_file_too(
+    started: Processes, tmp_path: Path
+) -> None:
+    one, lines, two = tmp_path / "countersink.db", tmp_path / "copy.ndjson", tmp_path / "two.db"
+    service = await started.start("up", "--port", "0")
+    requests: tuple[tuple[str, Any, dict[str, str]], ...] = (
+        ("/v1/increments", [{"counter": "a", "delta": 5, "id": "x"}, {"counter": "b", "delta": 2}], {}),
+        ("/v1/increments", {"counters": {"a": 10, "c": 3}}, {"Idempotency-Key": "k"}),
+        ("/v1/counters/d", {"value": 7}, {"Idempotency-Key": "s"}),
+        ("/v1/counters/d", {"value": 0}, {"Idempotency-Key": "t"}),
+    )
+    for path, body, headers in requests:
+        await send(service.url, path, body, **headers)
+    await service.end(15)
+
+    for target in (lines, lines, url(two), url(two)):
+        done, _ = await asyncio.to_thread(copy, lines if target == url(two) else url(one), target)
+        assert (done.code, done.lines) == (0, [])
+    done, said = await asyncio.to_thread(copy, url(one), url(two))  # directly: it is the same data
+    assert (done.code, said["differences"], said["waiting"]) == (0, 0, 0)
+    assert said["origin"] == {"counters": 4, "counts_by_time": 3, "receipts": 4}
+    assert said["copied"] == {"counters": 0, "counts_by_time": 0, "receipts": 0}
+
+    service = await started.start("up", "--port", "0", COUNTERSINK_BROKER=url(two))
+    assert (await send(service.url, "/v1/counters/d", {"value": 7}, **{"Idempotency-Key": "s"})) == {
+        "name": "d",
+        "before": 0,
+        "after": 7,
+    }  # what it answered before: it is not set again
+    repeated = {"counter": "a", "delta": 5, "id": "x"}
+    assert (await send(service.url, "/v1/counters/a?wait=applied", {"delta": 5, "id": "x"}))["duplicate"]
+    assert (await send(service.url, "/v1/increments?wait=applied", requests[1][1], **requests[1][2]))["duplicate"]
+    await send(service.url, "/v1/increments?wait=applied", [repeated, {"counter": "a", "delta": 1}])
+    async with aiohttp.ClientSession() as session, session.get(f"{service.url}/v1/counters?prefix=") as answer:
+        counters = {each["name"]: (each["value"], each["exists"]) for each in (await answer.json())["counters"]}
+    assert counters == {"a": (16, True), "b": (2, True), "c": (3, True), "d": (0, True)}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{service.url}/v1/counters/a/series?by=hour") as answer,
+    ):
+        assert (await answer.json())["total"] == 16
+    await service.end(15)
+    assert (await asyncio.to_thread(run, "audit", cwd=None, COUNTERSINK_BROKER=url(two))).code == 0
+
+
+async def two_files(folder: Path) -> tuple[SqliteStore, SqliteStore, Database, Database]:
+    databases = Database(folder / "one.db"), Database(folder / "two.db")
+    stores = [SqliteStore(each, SystemClock()) for each in databases]
+    return stores[0], stores[1], *databases
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]]:
+    one, two, *databases = await two_files(tmp_path)
+    yield one, two
+    for each in databases:
+        await each.close()
+
+
+async def copied(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
+    async def waiting() -> int:
+        return 0
+
+    copier = Copier(
+        StoreOrigin(one, "one", waiting),
+        Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock())),
+        SystemClock(),
+        ImportOptions(Millis(DAY), dry=dry, shrink=True),
+        merge=merge,
+        progress=lambda *_: None,
+    )
+    await copier.copy("")
+    await copier.compare("")
+    return copier
+
+
+async def test_what_is_counted_between_two_copies_is_added_and_what_was_taken_off_is_taken_off(
+    files: tuple[SqliteStore, SqliteStore],
+) -> None:
+    one, two = files
+    for deltas, there in (((5, 0), 5), ((3, 0), 8), ((-6, -6), -4)):
+        for delta in deltas:
+            await one.apply(adding((1, delta)))
+        report = (await copied(one, two)).report
+        assert (await total(two, "a"), report.differences) == (there, [])
+        assert await hours(two) == {1: there}
+
+
+async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall_be_merged(
+    files: tuple[SqliteStore, SqliteStore],
+) -> None:
+    one, two = files
+    await one.apply(adding((1, 5)))
+    await one.apply(commit(("b", 2)))
+    await two.apply(adding((1, 5)))  # as if it had been copied from there
+    for _ in range(2):
+        report = (await copied(one, two)).report
+        assert report.differences == [("a", "5 of the 5 that it holds there was not copied from here")]
+        assert (await total(two, "a"), await hours(two), await total(two, "b")) == (5, {1: 5}, 2)
+    for _ in range(2):
+        report = (await copied(one, two, merge=True)).report
+        assert (await total(two, "a"), await hours(two), report.differences) == (10, {1: 10}, [])
+
+
+async def test_a_dry_run_writes_nothing(files: tuple[SqliteStore, SqliteStore]) -> None:
+    one, two = files
+    await one.apply(adding((1, 5)))
+    await one.apply(Commit((Receipt(key_of_increment("a", "x"), StoreMillis(await one.now() + DAY)),), ()))
+    report = (await copied(one, two, dry=True)).report
+    assert (report.counters, report.changed, report.new_counts, report.new_receipts) == (1, 1, 1, 1)
+    assert await two.names("", "", 10) == []
+    async with two.audit_data() as data:
+        assert [*await data.followed()] == []
+
+
+async def test_a_deleted_counter_stays_behind(
+    files: tuple[SqliteStore, SqliteStore],
+) -> None:
+    one, two = files
+    await one.apply(commit(("a", 5)))
+    await one.apply(Commit((Receipt("d1", LATER),), (), guard=("b", Guard(0, deleted=True))))
+    report = (await copied(one, two)).report
+    assert (await two.names("", "", 10), report.differences) == (["a"], [])
+
+
+def test_only_receipts_that_a_client_may_meet_again_are_taken_along_and_without_sums() -> None:
+    sums = {"a": 5}
+    (of_key,) = notes_of_commit(["t"], "commit", Tally(3), sums)
+    (minted,) = notes_of_commit([""], "commit", Tally(3), sums)
+    (of_set,) = notes_of_change("commit", "a", [5], 0, 5)
+    kept = {
+        key_of_increment("a", "x"): (b"", b""),
+        key_of_envelope("key"): (of_key, b'{"a":"t"}'),
+        key_of_set("a", "set", "key"): (of_set, b'{"v":["0","5"]}'),
+        key_of_envelope("minted"): (minted, None),
+        "m" + "0" * 64: (minted, None),
+    }
+    for key, (note, after) in kept.items():
+        one = moved_receipt(Receipt(key, LATER, note=note), NOW)
+        assert (one and one.note) == after, key
+        if one is not None:
+            assert one.at(StoreMillis(7)) == Receipt(key, StoreMillis(7 + DAY), note=one.note)
+    assert moved_receipt(Receipt(key_of_increment("a", "x"), NOW), NOW) is None
+    assert moved_receipt(Receipt(key_of_increment("a", "x"), LATER, "dead"), NOW) is None
+
+
+async def test_what_waits_in_the_origin_fails_it(tmp_path: Path) -> None:
+    one = tmp_path / "one.db"
+    await Database(one).close()
+    with closing(sqlite3.connect(one)) as db, db:
+        db.execute("UPDATE broker SET increments = 3")
+    done, said = await asyncio.to_thread(copy, url(one), url(tmp_path / "two.db"))
+    assert (done.code, said["waiting"]) == (1, 3)
+    assert "3 increments were not applied in the origin: stop what counts there" in done.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "why"),
+    [
+        ("redis://x", "sqlite:///two.db", "--from='redis://x': must be sqlite:///FILE"),
+        ("one.db", "sqlite:///two.db", "'one.db': must be sqlite:///FILE"),
+        ("sqlite:///missing.db", "sqlite:///two.db", "missing.db does not exist"),
+        ("sqlite:///one.db", "sqlite:///one.db", "--from and --to are the same store"),
+        ("cut.ndjson", "sqlite:///two.db", "cut.ndjson is cut off after line 2"),
+        ("other.ndjson", "sqlite:///two.db", "other.ndjson is no file of countersink copy"),
+        ("broken.ndjson", "sqlite:///two.db", "line 2: is no line of countersink copy"),
+    ],
+)
+async def test_what_can_not_be_copied_is_one_line(origin: str, target: str, why: str, tmp_path: Path) -> None:
+    await Database(tmp_path / "one.db").close()
+    head = '{"origin": "x", "followed": [], "waiting": 0}\n'
+    (tmp_path / "cut.ndjson").write_text(head + '{"name": "a", "value": 1}\n')
+    (tmp_path / "broken.ndjson").write_text(head + '{"name": "a", "val\n')
+    (tmp_path / "other.ndjson").write_text('{"name": "a", "value": 1}\n')
+    done = await asyncio.to_thread(run, "copy", "--from", origin, "--to", target, cwd=tmp_path)
+    assert done.code == 1
+    (line,) = done.lines
+    assert why in line
+
+
+async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -> None:
+    number = 3_000
+    one, _, *databases = await two_files(tmp_path)
+    for begin in range(0, number, 300):
+        adds = [(f"c{each}", each + 1) for each in range(begin, begin + 300)]
+        keys = tuple(key_of_increment("c", f"{each}") for each in range(begin, begin + 300))
+        await one.apply(commit(*adds, keys=keys))
+    for each in databases:
+        await each.close()
+    for kill in range(3):
+        arguments = ("copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db"))
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "countersink", *arguments)
+        with closing(sqlite3.connect(tmp_path / "two.db")) as db:
+            until = time.monotonic() + 60
+            before = rows(db)
+            while rows(db) - before < 300 and process.returncode is None and time.monotonic() < until:
+                await asyncio.sleep(0.001)
+        assert process.returncode is None, kill
+        process.kill()
+        await process.communicate()
+    done, said = await asyncio.to_thread(copy, url(tmp_path / "one.db"), url(tmp_path / "two.db"))
+    assert (done.code, said["differences"]) == (0, 0)
+    assert 0 < said["copied"]["receipts"] <= said["origin"]["receipts"] == number
+    with closing(sqlite3.connect(tmp_path / "two.db")) as db:
+        totals = dict(db.execute("SELECT counter, sum(count) FROM shards GROUP BY counter"))
+    assert totals == {f"c{each}": each + 1 for each in range(number)}
+
+
+def rows(db: sqlite3.Connection) -> int:
+    (marks,) = db.execute("SELECT count(*) FROM marks").fetchone()
+    (ids,) = db.execute("SELECT count(*) FROM ids").fetchone()
+    return int(marks) + int(ids)

@@ -1,0 +1,67 @@
+"""The contract of what a copy writes beside commits: counts by time stand in shards of their own, and rules add up."""
+
+from typing import NamedTuple
+
+import pytest
+
+from shared.model.buckets import DAY, HOUR, BucketAdd, Followed, Millis, Rule, StoreMillis, TimeBucket
+from shared.model.moving import shard_of_copy
+from shared.ports.store import Arrivals, Store
+from tests.contracts.by_time import KEPT, adding, hours, since
+from tests.contracts.store import LATER
+
+OTHER = (Rule("", (("day", Millis(DAY)),)),)
+SHARD = shard_of_copy("elsewhere")
+
+
+class Arriving(NamedTuple):
+    store: Store
+    arrivals: Arrivals
+
+
+def counts(*of: tuple[int, int], shard: int = SHARD, by: str = "hour") -> list[BucketAdd]:
+    return [BucketAdd(TimeBucket("a", by, hour * HOUR), shard, held, StoreMillis(LATER)) for hour, held in of]
+
+
+class ArrivalsContract:
+    """Inherit it, with a fixture `arriving` that is empty at first."""
+
+    async def test_counts_are_written_in_place_of_those_before(self, arriving: Arriving) -> None:
+        store, arrivals = arriving
+        await store.apply(adding((1, 5)))
+        for held in (7, 3, 3):
+            await arrivals.put(counts((1, held), (25, 2)))
+        assert await hours(store) == {1: 8, 25: 2}
+        await store.apply(adding((1, 1)))
+        assert await hours(store) == {1: 9, 25: 2}
+
+    async def test_copies_of_two_origins_add_up(self, arriving: Arriving) -> None:
+        for origin in ("one", "two"):
+            await arriving.arrivals.put(counts((1, 7), shard=shard_of_copy(origin)))
+        assert await hours(arriving.store) == {1: 14}
+
+    async def test_what_is_lacking_is_what_is_missing_or_differs(self, arriving: Arriving) -> None:
+        store, arrivals = arriving
+        await store.apply(adding((1, 5), (3, 4)))
+        await arrivals.put(counts((1, 7), (2, 0)))
+        asked = counts((1, 7), (2, 0), (3, 4), (2, 1)) + counts((1, 7), by="day")[:1]
+        assert await arrivals.lacking(asked) == asked[2:]
+
+    async def test_an_audit_reads_the_shard_and_until_when_it_is_kept(self, arriving: Arriving) -> None:
+        await arriving.arrivals.put(counts((1, 7)))
+        async with arriving.store.audit_data() as data:
+            ((one,),) = [page async for page in data.buckets()]
+        assert (one.bucket, one.held, one.shard) == (TimeBucket("a", "hour", HOUR), 7, SHARD)
+        assert one.expires >= LATER
+
+    @pytest.mark.parametrize("first", [True, False])
+    async def test_periods_are_whole_only_since_both_stores_kept_them(self, arriving: Arriving, first: bool) -> None:
+        """The other one kept days alone until the copy."""
+        store, arrivals = arriving
+        if first:
+            await store.apply(adding((1, 5)))
+        await arrivals.follow([Followed(OTHER, 7 * HOUR)])
+        await arrivals.follow([Followed(OTHER, 9 * HOUR)])
+        if not first:
+            await store.apply(adding((1, 5)))
+        assert await since(store, KEPT) == 9 * HOUR
