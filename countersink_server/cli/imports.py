@@ -15,7 +15,7 @@ from countersink_server.cli.setup import add, connected
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
-from shared.model.imports import OTHERS, VARIANTS, By, Source
+from shared.model.imports import OTHERS, REDIS, VARIANTS, By, Source
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings
@@ -47,7 +47,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         dest="place",
         required=True,
         metavar="URL",
-        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]; for export: the file",
+        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]; for export: the file; for redis:"
+        " redis://HOST[:PORT][/NUMBER]",
+    )
+    parser.add_argument(
+        "--match", default="*", metavar="PATTERN", help="for redis: the keys to read, such as 'page:*' [all]"
     )
     parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
@@ -73,7 +77,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    check(options.variant, options.kind, options.names, options.refuse)
+    check(options.variant, options.kind, options.names, options.match, options.refuse)
     async with connected(options) as (settings, parts), _source(settings, options) as source:
         await _run(source, parts, settings, options)
 
@@ -83,13 +87,15 @@ def _source(settings: "Settings", options: argparse.Namespace) -> AbstractAsyncC
 
     variant = VARIANTS.get(options.variant)
     if variant is None:
-        return moving.source_of(options.variant, options.place)
+        return moving.source_of(options.variant, options.place, options.match)
     return datastore.source_of(settings, variant, options.place, kind=options.kind, names=options.names)
 
 
-def check(name: str, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
+def check(name: str, kind: str, names: Sequence[str], match: str, refuse: Callable[[str], Any]) -> None:
     """Refuse options that contradict each other."""
     variant = VARIANTS.get(name)
+    if match != "*" and name != REDIS:
+        refuse(f"argument --match: {name} has no keys to match")
     if variant is None:
         if kind:
             refuse(f"argument --kind: {name} has no kinds")

@@ -71,7 +71,11 @@ VARIANTS: Final = {
 
 
 EXPORT: Final = "export"
-OTHERS: Final = {EXPORT: "a file that countersink map --export wrote"}
+REDIS: Final = "redis"
+OTHERS: Final = {
+    EXPORT: "a file that countersink map --export wrote",
+    REDIS: "whole numbers in keys of Redis, and in fields of hashes",
+}
 """What else can be imported: it is not in Datastore."""
 
 

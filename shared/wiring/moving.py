@@ -11,7 +11,7 @@ from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import SettingsError
-from shared.model.imports import Source
+from shared.model.imports import EXPORT, Source
 from shared.model.moving import Origin
 from shared.moving.copy_file import CopyFile, written
 from shared.moving.export_file import ExportSource
@@ -23,15 +23,28 @@ from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.broker import SqliteOverlay, topic_of
 from shared.sqlite.database import Reserve
 from shared.sqlite.store import SqliteStore
-from shared.wiring.datastore import opener, store_of
+from shared.wiring.datastore import FROM, opener, store_of
+from shared.wiring.files import needs
 
 FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
 
 
 @asynccontextmanager
-async def source_of(variant: str, url: str) -> AsyncIterator[Source]:  # noqa: ARG001 (there is one)
-    """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
-    yield ExportSource(Path(url))
+async def source_of(variant: str, url: str, match: str) -> AsyncIterator[Source]:
+    """Enter it inside a running event loop. `SettingsError` says which argument cannot be used. `match`: the keys of
+    Redis to read, as its SCAN takes it.
+    """
+    if variant == EXPORT:
+        yield ExportSource(Path(url))
+        return
+    urls.redis(FROM, url)
+    with needs("redis", FROM, urls.shown(url)):
+        from shared.moving.redis_keys import RedisKeys  # noqa: PLC0415 (the extra may be missing)
+    keys = RedisKeys(url, match)
+    try:
+        yield keys
+    finally:
+        await keys.close()
 
 
 class End(NamedTuple):
