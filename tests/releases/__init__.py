@@ -6,6 +6,7 @@ A folder for each release holds:
     spool.db.gz         what waits in a spool for Pub/Sub
     messages.json       messages, with what each counts and under which receipts
     expected.json       what is in the file
+    entities.json       the entities of a namespace in Datastore, and what they hold
 
 `python -m tests.releases` makes the folder of the present version. Never change that of a released version.
 """

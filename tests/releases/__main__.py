@@ -1,4 +1,4 @@
-"""Makes the folder of the present version: `python -m tests.releases`."""
+"""Makes the folder of the present version: `python -m tests.releases`. It needs Google's emulators."""
 
 import asyncio
 import gzip
@@ -24,6 +24,7 @@ from shared.wire.codec import decode, encode
 from shared.wiring.files import Queue, open_spool
 from tests.processes.harness import processes
 from tests.releases import SETTINGS, TOPIC
+from tests.releases.entities import make_entities, written
 
 ACCOUNTS: Final = 1_000
 """So many that a job over them has several tasks."""
@@ -62,6 +63,8 @@ def make(folder: Path) -> None:
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
     messages = [meaning(message) for message in [*map(encode, ENVELOPES), *OTHERS]]
     (folder / "messages.json").write_text("[\n" + ",\n".join(map(json.dumps, messages)) + "\n]\n")
+    with tempfile.TemporaryDirectory() as made:
+        (folder / "entities.json").write_text(written(asyncio.run(make_entities(Path(made)))))
     print(*(f"{path.name}: {path.stat().st_size} bytes" for path in sorted(folder.iterdir())), sep="\n")
 
 

@@ -20,10 +20,13 @@ from shared.model.buckets import BrokerMillis
 from shared.model.words import Delivery, Message
 from shared.sqlite.database import Database
 from shared.wire.codec import decode
+from tests.emulators.redis_fixtures import RedisServer
+from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 from tests.processes.moved_clocks import DAY, Clocks
 from tests.releases import RELEASES, SETTINGS, TOPIC
 from tests.releases.__main__ import meaning, spool_in
+from tests.releases.entities import put_entities, settings_of
 
 WITHIN = 60.0
 
@@ -95,6 +98,25 @@ async def test_everything_in_the_file_counts_three_years_later(
     await everything_counts(release, tmp_path, moved.environment)
 
 
+@of_each_release
+async def test_everything_in_datastore_counts(
+    release: Path, on_emulators: Emulated, redis: RedisServer, tmp_path: Path
+) -> None:
+    """The record of the fleet too: reads on a new Redis become exact."""
+    kept = read(release, "entities.json")
+    await put_entities(on_emulators, kept["entities"])
+    async with processes(tmp_path, tmp_path / "log", **settings_of(on_emulators, redis)) as started:
+        ingest = await started.start("ingest", "--port", "0")
+        await started.start("flusher")
+        async with AsyncClient(ingest.url) as client:
+            await what_was_counted_counts_once(client, kept)
+            async with asyncio.timeout(WITHIN):
+                while not (await client.get("orders", max_age=0)).exact:
+                    await asyncio.sleep(0.1)
+        async with aiohttp.ClientSession(ingest.url) as session:
+            await its_counts_by_time_are_there(session, kept)
+
+
 async def everything_counts(release: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     unpacked(release, "countersink.db", tmp_path)
     expected = read(release, "expected.json")
@@ -108,19 +130,12 @@ async def everything_counts(release: Path, tmp_path: Path, environment: dict[str
             assert (done.state, done.changed, done.failed) == ("done", job["counters"], 0)
             values = [one.value async for one in client.list(job["prefix"], page=1_000)]
             assert values == [job["each"]] * job["counters"]
-            for name, delta, id_ in expected["ids"]:
-                assert (await client.increment(name, delta, id=id_, wait=WITHIN)).duplicates == 1
-            batch = expected["batch"]
-            again = await client.increment_many(batch["counters"], key=batch["key"], wait=WITHIN)
-            assert again.duplicates == len(batch["counters"])
-            for name, value in expected["totals"].items():
-                reading = await client.get(name, max_age=0)
-                assert (reading.value, reading.pending, reading.exact) == (value, 0, True), name
+            await what_was_counted_counts_once(client, expected)
+            for name in expected["totals"]:
+                assert (await client.get(name, max_age=0)).exact, name
             for name, value in expected["replayed"].items():
                 reading = await client.get(name, max_age=0)
                 assert (reading.value, reading.pending, reading.exact) == (value, value, True), name
-            for name in expected["missing"]:
-                assert not (await client.get(name)).exists
         async with aiohttp.ClientSession(running.url) as session:
             await its_dead_letters_are_replayed(session, expected)
             await its_counts_by_time_are_there(session, expected)
@@ -132,6 +147,19 @@ async def everything_counts(release: Path, tmp_path: Path, environment: dict[str
         )
         said, _ = await audit.communicate()
         assert audit.returncode == 0, said.decode()
+
+
+async def what_was_counted_counts_once(client: AsyncClient, expected: dict[str, Any]) -> None:
+    for name, delta, id_ in expected["ids"]:
+        assert (await client.increment(name, delta, id=id_, wait=WITHIN)).duplicates == 1
+    batch = expected["batch"]
+    again = await client.increment_many(batch["counters"], key=batch["key"], wait=WITHIN)
+    assert again.duplicates == len(batch["counters"])
+    for name, value in expected["totals"].items():
+        reading = await client.get(name, max_age=0)
+        assert (reading.value, reading.pending) == (value, 0), name
+    for name in expected["missing"]:
+        assert not (await client.get(name)).exists
 
 
 async def its_dead_letters_are_replayed(session: aiohttp.ClientSession, expected: dict[str, Any]) -> None:
