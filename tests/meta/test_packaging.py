@@ -1,5 +1,6 @@
 """The wheels hold what they should and nothing else, and nobody else's package answers to our names."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -112,6 +113,15 @@ def test_there_is_one_version() -> None:
     project, other = pyproject()["project"], pyproject(ROOT / "countersink")["project"]
     assert countersink.__version__ == project["version"] == other["version"]
     assert f"countersink=={countersink.__version__}" in project["dependencies"]
+
+
+def test_manifests_and_documents_name_this_version() -> None:
+    places = [*(ROOT / "deploy").rglob("*.yaml"), ROOT / "docs" / "deploy.md"]
+    pattern = r"(?:newTag: |_TAG=|IMAGE:|appVersion: |^version: )\"?(\d+\.\d+\.\d+)"
+    found = {place: re.findall(pattern, place.read_text(), re.MULTILINE) for place in places}
+    named = [place for place, versions in found.items() if versions]
+    assert len(named) >= 3
+    assert {version for place in named for version in found[place]} == {countersink.__version__}
 
 
 def test_the_sources_of_the_client_hold_what_its_wheel_needs(dist: Path) -> None:
