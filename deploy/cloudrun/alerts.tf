@@ -19,13 +19,13 @@ locals {
       says     = "Half of the requests take more than two seconds. Requests with ?wait=applied are among them."
     }
     CountersinkAbsent = {
-      query    = "absent(run_googleapis_com:container_instance_count{${local.service}} > 0) or absent(run_googleapis_com:container_instance_count{${local.pool}} > 0)"
+      query    = "absent(run_googleapis_com:container_instance_count{${local.service}} > 0) or absent(increase(run_googleapis_com:container_billable_instance_time{${local.pool}}[10m]) > 0)"
       duration = "600s"
       severity = "CRITICAL"
       says     = "There is no instance of ingest, or none of the flusher."
     }
     CountersinkRestarts = {
-      query    = "sum(increase(run_googleapis_com:container_startup_latencies_count{${local.pool}}[30m])) > 3 * max(run_googleapis_com:container_instance_count{${local.pool}})"
+      query    = "sum(increase(run_googleapis_com:container_startup_latencies_count{${local.pool}}[30m])) > 30"
       duration = "0s"
       severity = "WARNING"
       says     = "Flushers are started again and again. The last line of a process's log says why it ended."

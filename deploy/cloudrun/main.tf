@@ -34,7 +34,7 @@ module "countersink" {
 
 locals {
   own = {
-    COUNTERSINK_DRAIN_TIMEOUT   = "6" # Cloud Run kills a process 10 seconds after it was told to stop
+    COUNTERSINK_DRAIN_TIMEOUT   = "6"    # Cloud Run kills a process 10 seconds after it was told to stop
     COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
     COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }
