@@ -1,11 +1,12 @@
 """What the documents tell you to type works.
 
 `sh` and `python` blocks run against a service, in their order, page by page. A `console` block needs an account or runs
-for ever: of its commands only the options are checked. Those of docs/messages.md need a topic, see
-`tests.emulators.test_message_snippets`.
+for ever: of its commands only the options are checked, and the service has the settings that stand before `make up`.
+Blocks of docs/messages.md need a topic, see `tests.emulators.test_message_snippets`.
 """
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -17,14 +18,19 @@ from typing import Final
 
 import pytest
 
+from countersink import AsyncClient
 from countersink_server.cli.main import parser_of_all
 from tests.meta.checkout import ROOT
+from tests.needs import program
 from tests.processes.harness import Running, processes
 
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SERVICE: Final = "http://127.0.0.1:8080"
 COMMAND: Final = ".venv/bin/countersink"
 NEEDS_A_TOPIC: Final = "messages"
+WAREHOUSE: Final = ROOT / "docs" / "recipes" / "warehouse.md"
+RUNS: Final = {"js": ("node",), "go": ("go", "run"), "php": ("php",)}
+OTHER_LANGUAGES: Final = WAREHOUSE.with_name("other-languages.md")
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -36,9 +42,17 @@ def pages_with(*languages: str, but: str = "") -> Sequence[object]:
     return [pytest.param(page, id=page.stem) for page in PAGES if page.stem != but and blocks(page, *languages)]
 
 
+def settings_of(page: Path) -> dict[str, str]:
+    """What stands before `make up` on the page."""
+    commands = [shlex.split(line) for _, text in blocks(page, "console") for line in text.splitlines()]
+    starts = [words[:-2] for words in commands if words[-2:] == ["make", "up"]]
+    return dict(word.split("=", 1) for words in starts for word in words)
+
+
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Running]:
-    async with processes(tmp_path / ".countersink", None, COUNTERSINK_FLUSH_INTERVAL="0.05") as started:
+async def service(tmp_path: Path, page: Path) -> AsyncIterator[Running]:
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05"} | settings_of(page)
+    async with processes(tmp_path / ".countersink", None, **settings) as started:
         running = await started.start("up", "--port", "0")
         yield running
         assert await running.end(signal.SIGTERM) == 0
@@ -46,27 +60,57 @@ async def service(tmp_path: Path) -> AsyncIterator[Running]:
 
 @pytest.mark.parametrize("page", pages_with("sh", "python", but=NEEDS_A_TOPIC))
 async def test_what_a_page_tells_you_to_type_works(page: Path, service: Running, tmp_path: Path) -> None:
+    async with AsyncClient(service.url) as counters:
+        await counters.increment("counted before", wait=10)
     for language, block in blocks(page, "sh", "python"):
         text = block.replace(SERVICE, service.url).replace(COMMAND, f"{sys.executable} -m countersink")
-        command = ["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text]
-        environment = {
-            **os.environ,
-            "COUNTERSINK_URL": service.url,
-            "COUNTERSINK_BROKER": f"sqlite:///{tmp_path}/.countersink/countersink.db",
-            "XDG_STATE_HOME": f"{tmp_path}/.countersink-state",
-            "PYTHONPATH": str(ROOT),
-        }
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        said, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0, f"{text}\n{said.decode()}"
-        assert b'"status":4' not in said, f"{text}\n{said.decode()}"
+        await works(["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text], service, tmp_path)
+    if page == WAREHOUSE:
+        check_tables(tmp_path)
 
 
-@pytest.mark.parametrize("page", pages_with("console", "sh"))
+async def works(command: Sequence[str], service: Running, folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "COUNTERSINK_URL": service.url,
+        "COUNTERSINK_BROKER": f"sqlite:///{folder}/.countersink/countersink.db",
+        "XDG_STATE_HOME": f"{folder}/.countersink-state",
+        "PYTHONPATH": str(ROOT),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, f"{command[-1]}\n{said.decode()}"
+    assert b'"status":4' not in said, f"{command[-1]}\n{said.decode()}"
+
+
+def check_tables(folder: Path) -> None:
+    """The files of the page fit into the tables of the page."""
+    tables = [json.loads(text) for _, text in blocks(WAREHOUSE, "json")]
+    for pattern, table in zip(("totals-*.ndjson", "days-*.ndjson"), tables, strict=True):
+        (file,) = folder.glob(pattern)
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert lines
+        assert all([*line] == [column["name"] for column in table] for line in lines), lines
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("page", [OTHER_LANGUAGES], ids=["recipe"])
+@pytest.mark.parametrize("language", RUNS)
+async def test_other_languages_count(page: Path, language: str, service: Running, tmp_path: Path) -> None:
+    name, *arguments = RUNS[language]
+    ((_, text),) = blocks(page, language)
+    (file,) = re.findall(r"// (count\.\w+)\n", text)
+    (tmp_path / file).write_text(text)
+    await works([program(name), *arguments, file], service, tmp_path)
+    async with AsyncClient(service.url) as counters:
+        assert {counter.name: counter.value async for counter in counters.list()} == {"page:home": 2, "downloads": 1}
+
+
+@pytest.mark.parametrize("page", pages_with("console"))
 def test_commands_have_the_options_that_a_page_says(page: Path) -> None:
-    for _, text in blocks(page, "console", "sh"):
+    for _, text in blocks(page, "console"):
         for line in text.replace("\\\n", "").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] and words[0] in {COMMAND, "countersink"}:
