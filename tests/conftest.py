@@ -31,7 +31,7 @@ sys.dont_write_bytecode = False  # each process that a test starts would compile
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # emulators live too short to be optimised
 os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
 
-CHECK_FOLDERS: Final = ("browsers", "deploy", "emulators", "reliability")
+CHECK_FOLDERS: Final = ("browsers", "clients", "deploy", "emulators", "reliability")
 """`make check` alone runs these folders, and tests of other folders that are marked `check` or need an emulator."""
 EMULATORS: Final = frozenset(("on_emulators", "redis", "start_redis", "pubsub_host", "firestore_host", "older_host"))
 """Fixtures that start one."""

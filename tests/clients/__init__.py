@@ -1,0 +1,1 @@
+"""Clients in all languages: the scenarios of clients/conformance, and the packages as they are installed."""

@@ -1,0 +1,82 @@
+"""Builds the clients' packages, installs them into empty projects, and starts the drivers of clients/conformance."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.meta.checkout import ROOT
+from tests.meta.test_installed import installed
+
+FOLDER: Final = ROOT / "clients" / "conformance"
+LONGEST: Final = 120.0
+"""Seconds for one step."""
+
+
+def python(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    """The command and the variables of the driver, with the client of a wheel and no other package."""
+    path = installed(folder, "countersink", wheel=True)
+    return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(path)}
+
+
+LANGUAGES: Final = {"python": python}
+
+
+class Driver:
+    """A driver that runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._errors = asyncio.create_task(self._read())
+        self._text = b""
+
+    @classmethod
+    async def start(cls, built: tuple[list[str], Mapping[str, str]], options: Mapping[str, Any]) -> "Driver":
+        command, more = built
+        environment = os.environ | dict(more)
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *command, json.dumps(options), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+            )
+        )
+
+    @property
+    def runs(self) -> bool:
+        return self._process.returncode is None
+
+    async def do(self, step: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The driver's answer to this step."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps([step, arguments]).encode() + b"\n")
+        await self._process.stdin.drain()
+        async with asyncio.timeout(LONGEST):
+            line = await self._process.stdout.readline()
+        assert line, (step, arguments, self._text.decode())
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def end(self, how: str) -> str:
+        """End it in this way. Returns what it said on standard error."""
+        assert self._process.stdin
+        if how == "return":
+            self._process.stdin.close()
+        else:
+            self._process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        async with asyncio.timeout(LONGEST):
+            code = await self._process.wait()
+            await self._errors
+        said = self._text.decode()
+        assert code == (-signal.SIGKILL if how == "kill" else 0), said
+        return said
+
+    async def _read(self) -> None:
+        """So that its pipe never fills."""
+        assert self._process.stderr
+        while data := await self._process.stderr.read(65_536):
+            self._text += data

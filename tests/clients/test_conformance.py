@@ -1,0 +1,171 @@
+"""Each client does each scenario of clients/conformance: what it counted counts once, and nothing else is lost than it
+says.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from countersink import Client
+from tests.clients.drivers import FOLDER, LANGUAGES, LONGEST, Driver
+from tests.clients.faulty import Asked, Fault, Faulty, faulty
+from tests.processes.harness import Processes, Running, processes
+
+SCENARIOS: Final[list[dict[str, Any]]] = json.loads((FOLDER / "scenarios.json").read_text())
+OWN: Final = frozenset(("asked", "client", "fault", "service"))
+"""Steps that the runner does."""
+CRASHED: Final = re.compile(r"Traceback|^panic:|^    at |DATA RACE", re.MULTILINE)
+MOST_ITEMS: Final = 1_000
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(language, scenario, id=f"{language}-{scenario['name']}")
+        for language in LANGUAGES
+        for scenario in SCENARIOS
+        if language in scenario.get("languages", LANGUAGES)
+    ]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[str], Mapping[str, str]]]:
+    """The commands of the drivers, which are built when the first test asks for them."""
+    folder = tmp_path_factory.mktemp("clients")
+
+    class Built(dict[str, tuple[list[str], Mapping[str, str]]]):
+        def __missing__(self, language: str) -> tuple[list[str], Mapping[str, str]]:
+            (folder / language).mkdir()
+            self[language] = LANGUAGES[language](folder / language)
+            return self[language]
+
+    return Built()
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_WINDOWS": "=hour/1d"}
+    async with processes(tmp_path / "data", tmp_path / "log", **settings) as it:
+        yield it
+
+
+class Run:
+    """A scenario while it runs."""
+
+    def __init__(self, there: Processes, service: Running, proxy: Faulty, driver: Driver) -> None:
+        self._there = there
+        self._running = service
+        self._port = str(service.port)
+        self.proxy = proxy
+        self.driver = driver
+        self.said = ""
+
+    async def step(self, step: str, arguments: Any, wanted: Mapping[str, Any] | None = None) -> None:
+        if step in OWN:
+            await getattr(self, f"_{step}")(arguments)
+            return
+        answer = await self.driver.do(step, arguments)
+        if wanted is None:
+            assert "error" not in answer, (step, arguments, answer)
+            return
+        numbers = {name: int(value) if name == "value" else value for name, value in answer.items()}
+        assert {name: numbers.get(name) for name in wanted} == wanted, (step, arguments, answer)
+        assert ("error" in answer) == ("status" in wanted), answer
+
+    async def _fault(self, arguments: Any) -> None:
+        self.proxy.faults.append(Fault(**arguments))
+
+    async def _service(self, what: str) -> None:
+        if what == "start":
+            self._running = await self._there.start("up", "--port", self._port)
+        else:
+            await self._running.end(signal.SIGKILL if what == "kill" else signal.SIGTERM)
+
+    async def _client(self, how: str) -> None:
+        self.said = await self.driver.end(how)
+
+    async def _asked(self, times: int) -> None:
+        async with asyncio.timeout(LONGEST):
+            while len(posts(self.proxy)) < times:
+                await asyncio.sleep(0.005)
+
+
+def posts(proxy: Faulty) -> list[Asked]:
+    return [asked for asked in proxy.asked if asked.method == "POST"]
+
+
+def between(value: int, wanted: int | list[int]) -> bool:
+    least, most = wanted if isinstance(wanted, list) else (wanted, wanted)
+    return least <= value <= most
+
+
+def judge_requests(proxy: Faulty) -> None:
+    """What holds of all requests, in every scenario."""
+    bodies: dict[str, bytes] = {}
+    for asked in posts(proxy):
+        content = json.loads(asked.body)
+        key = asked.headers.get("idempotency-key")
+        if key is None:
+            assert all(item["id"] for item in content), content
+        else:
+            assert bodies.setdefault(key, asked.body) == asked.body, f"another body under {key}"
+        assert len(content["counters"] if isinstance(content, dict) else content) <= MOST_ITEMS
+    assert not proxy.early, "sent again before Retry-After"
+
+
+def needs(url: str, what: str) -> bool:
+    """Whether the service lists counters with this parameter."""
+    with urllib.request.urlopen(f"{url}/openapi.json", timeout=LONGEST) as answer:
+        listed = json.load(answer)["paths"]["/v1/counters"]["get"]["parameters"]
+    return any(parameter["name"] == what for parameter in listed)
+
+
+@pytest.mark.parametrize(("language", "scenario"), cases())
+async def test_a_client_keeps_its_promises(
+    language: str,
+    scenario: Mapping[str, Any],
+    built: Mapping[str, tuple[list[str], Mapping[str, str]]],
+    there: Processes,
+) -> None:
+    command = built[language]
+    service = await there.start("up", "--port", "0")
+    if "needs" in scenario and not await asyncio.to_thread(needs, service.url, scenario["needs"]):
+        pytest.skip(f"this service does not have {scenario['needs']!r}")
+
+    def count(deltas: Mapping[str, int]) -> None:
+        with Client(service.url) as direct:
+            direct.increment_many(deltas)
+
+    async with faulty(service.port, count) as proxy:
+        driver = await Driver.start(command, {"url": proxy.url, **scenario.get("open", {})})
+        run = Run(there, service, proxy, driver)
+        try:
+            for step in scenario["steps"]:
+                await run.step(*step)
+            if "dropped" in scenario:
+                dropped = (await driver.do("dropped", {}))["dropped"]
+                assert between(dropped, scenario["dropped"]), dropped
+            if driver.runs:
+                run.said = await driver.end("return")
+        finally:
+            if driver.runs:
+                await driver.end("kill")
+    totals = await asyncio.to_thread(counted, service.url, list(scenario["counts"]))
+    assert {name: value for name, value in totals.items() if not between(value, scenario["counts"][name])} == {}
+    judge_requests(proxy)
+    assert len(posts(proxy)) <= scenario.get("most_asked", len(posts(proxy)))
+    assert scenario.get("says", "") in run.said
+    assert not CRASHED.search(run.said), run.said
+
+
+def counted(url: str, names: list[str]) -> dict[str, int]:
+    with Client(url, patience=LONGEST) as direct:
+        counters = direct.get_many(names, max_age=0)
+    assert all(counter.exact for counter in counters)
+    return {counter.name: counter.value for counter in counters}
