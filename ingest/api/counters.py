@@ -19,6 +19,7 @@ from ingest.api.fields import (
     Name,
     Nothing,
     PageToken,
+    Part,
     Prefix,
     Read,
     ShardNumber,
@@ -49,13 +50,19 @@ NOT_BY_VALUE: Final = (
     " all pages and sort them, as 'countersink list --top' does"
 )
 _EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
+NO_SEARCH: Final = (
+    "'contains' needs a SQLite file as the store: Datastore would read the names of all counters. List those that begin"
+    " with a 'prefix', or export all of them with a job"
+)
 
 
 class ListAsks(Age):
     name: Annotated[list[Name], Meta(max_length=MOST_LISTED)] = field(default_factory=list)
-    """Not with `prefix`, `limit` or `page_token`."""
+    """Not with `prefix`, `contains`, `limit` or `page_token`."""
     prefix: Prefix | None = None
     """List the counters whose names start with it; all counters if it is empty or missing."""
+    contains: Part = ""
+    """List the counters whose names have this text anywhere. Case matters. Only where the store is a SQLite file."""
     limit: Annotated[
         int | None,
         Read(lambda query, _: limit_of(query, MOST_LISTED)),
@@ -141,6 +148,7 @@ class ReadRoutes:
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
         others = {
             "prefix": asks.prefix is not None,
+            "contains": asks.contains != "",
             "limit": asks.limit is not None,
             "page_token": asks.page_token != "",
             "order": asks.order is not None,
@@ -155,10 +163,16 @@ class ReadRoutes:
     async def _under(self, caller: Caller, asks: ListAsks) -> bytes:
         prefix = asks.prefix or ""
         check_prefix(prefix)
+        if flaw := flaw_of_prefix(asks.contains):
+            raise Problem(422, f"'contains' {flaw}", field="contains")
+        if asks.contains and not self._names.searchable:
+            raise Problem(422, NO_SEARCH, field="contains")
         prefixes, limit = caller.prefixes_under(prefix), asks.limit or DEFAULT_LISTED
         if asks.order == "value":
+            if asks.contains:
+                raise Problem(422, "'contains' can't stand beside 'order=value'", field="contains")
             return await self._by_value(prefixes, limit, asks.page_token)
-        page, token, exact = await self._pages(prefixes, asks.page_token, limit)
+        page, token, exact = await self._pages(prefixes, asks.page_token, limit, asks.contains)
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         return self._page(readings, token, _EXACT[exact])
@@ -176,9 +190,11 @@ class ReadRoutes:
         next_token = orjson.dumps(token) if token else b"null"
         return b'{"counters":[%b],"next_page_token":%b%b}' % (counters, next_token, more)
 
-    async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None, bool]:
-        """A page of the names under these prefixes, which are in order; the token of the next page; and whether none is
-        missing.
+    async def _pages(
+        self, prefixes: Sequence[str], after: str, limit: int, part: str = ""
+    ) -> tuple[list[str], str | None, bool]:
+        """A page of the names under these prefixes, which are in order, that have the part; the token of the next page;
+        and whether none is missing.
         """
         names: list[str] = []
         all_exact = True
@@ -186,7 +202,7 @@ class ReadRoutes:
             if len(names) == limit:
                 return names, page_token(names[-1]), all_exact
             room = limit - len(names)
-            more, exact = await self._names.listed(prefix, after, room + 1)
+            more, exact = await self._names.listed(prefix, after, room + 1, part)
             names += more[:room]
             all_exact = all_exact and exact
             if len(more) > room:

@@ -112,6 +112,7 @@ Prefix = Annotated[
     Flaw(flaw_of_prefix),
     Meta(max_length=MAX_NAME_BYTES, description="What the names of the counters begin with. Empty for all counters."),
 ]
+Part = Annotated[str, Meta(max_length=MAX_NAME_BYTES)]
 PageToken = Annotated[str, Read(lambda query, _: page_token_of(query))]
 
 

@@ -13,7 +13,7 @@ from shared.model.buckets import Instant
 from shared.model.errors import InexactError, OverloadedError, TransientError
 from shared.model.words import Entry, Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
-from shared.ports.store import CounterNames, Snapshot, Snapshots
+from shared.ports.store import CounterNames, NameSearch, Snapshot, Snapshots
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -350,6 +350,10 @@ def _noted(readings: list[Reading]) -> list[Reading]:
 # Lists counters: those in the store, together with those whose increments are all pending or dead.
 
 
+ALL: Final = 2**31
+"""A limit for names of dead letters, which are few."""
+
+
 class AllNames:
     """Lists every counter that has an accepted increment."""
 
@@ -357,12 +361,25 @@ class AllNames:
         self._store = store
         self._overlay = overlay
 
-    async def listed(self, prefix: str, after: str, limit: int) -> tuple[Sequence[str], bool]:
-        """A page, and whether it is known to lack no counter that had an accepted increment before the call."""
+    @property
+    def searchable(self) -> bool:
+        """Whether counters can be found by a part of their names."""
+        return isinstance(self._store, NameSearch)
+
+    async def listed(self, prefix: str, after: str, limit: int, part: str = "") -> tuple[Sequence[str], bool]:
+        """A page, and whether it is known to lack no counter that had an accepted increment before the call. With
+        `part`, of the names that have it anywhere, which takes `searchable`.
+        """
+
+        async def page(*, exact: bool) -> Sequence[str]:
+            if isinstance(self._store, NameSearch) and part:
+                return await self._page_with(self._store, part, prefix, after, limit, exact=exact)
+            return await self.page(prefix, after, limit, exact=exact)
+
         try:
-            return await self.page(prefix, after, limit, exact=True), self._overlay.shared
+            return await page(exact=True), self._overlay.shared
         except InexactError:
-            return await self.page(prefix, after, limit), False
+            return await page(exact=False), False
 
     async def page(
         self, prefix: str, after: str, limit: int, until: str | None = None, *, exact: bool = False
@@ -379,3 +396,12 @@ class AllNames:
         stored = await self._store.names(prefix, after, limit, until)
         names = sorted({*pending, *dead, *stored}) if pending or dead else stored
         return [name for name in names if until is None or name <= until][:limit]
+
+    async def _page_with(
+        self, search: NameSearch, part: str, prefix: str, after: str, limit: int, *, exact: bool
+    ) -> Sequence[str]:
+        """Read in the order that `page` explains."""
+        pending = await self._overlay.names(prefix, after, exact=exact and self._overlay.shared)
+        dead = await self._store.dead_names(prefix, after, ALL)
+        stored = await search.names_with(part, prefix, after, limit)
+        return sorted({*stored, *[name for name in (*pending, *dead) if part in name]})[:limit]

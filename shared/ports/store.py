@@ -113,6 +113,18 @@ class CounterNames(Protocol):
         ...
 
 
+@runtime_checkable
+class NameSearch(Protocol):
+    """Finds counters by a part of their names. Not every store can: Datastore would read them all."""
+
+    async def names_with(self, part: str, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Like `CounterNames.names`, for names that have the part anywhere. Case matters.
+
+        Other tasks have a turn while it looks.
+        """
+        ...
+
+
 # The roles of a store that writes depend on: its clock, receipts, promises and commits.
 
 

@@ -353,6 +353,9 @@ _COUNT: Final = (
     " now = ? RETURNING time"
 )
 _NAMES: Final = "SELECT counter FROM configs WHERE counter >= ? AND counter <= ? ORDER BY counter LIMIT ?"
+_NAMES_WITH: Final = (
+    "SELECT counter FROM configs WHERE counter >= ? AND counter <= ? AND instr(counter, ?) ORDER BY counter LIMIT ?"
+)
 _DEAD_NAMES: Final = "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter <= ? ORDER BY counter LIMIT ?"
 _COUNT_PAGE: Final = f"SELECT count(*), max(counter) FROM ({_NAMES})"  # noqa: S608 (a constant)
 _PROMISE: Final = (
@@ -360,7 +363,7 @@ _PROMISE: Final = (
 )
 _OLDEST: Final = "SELECT since FROM messages ORDER BY seq LIMIT 1"
 COUNTED: Final = 10_000
-"""Names to count before other tasks get a turn."""
+"""Names to count, or to look into, before other tasks get a turn."""
 
 
 class SqliteStore:
@@ -486,6 +489,16 @@ class SqliteStore:
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return self._counters(_NAMES, _first(prefix, after), last_name(prefix, until), limit)
+
+    async def names_with(self, part: str, prefix: str, after: str, limit: int) -> Sequence[str]:
+        found: list[str] = []
+        end, looked = last_name(prefix, None), COUNTED
+        while looked == COUNTED and len(found) < limit:
+            first = _first(prefix, after)
+            ((looked, after),) = self._read(_COUNT_PAGE, first, end, COUNTED)
+            found += self._counters(_NAMES_WITH, first, after, part, limit - len(found))
+            await asyncio.sleep(0)
+        return found
 
     async def count(self, prefix: str, most: int) -> int:
         counted, after, end = 0, "", last_name(prefix, None)

@@ -498,3 +498,27 @@ DEAD_RECEIPTS: Final[dict[str, Fault]] = {
         "dead_names", lambda store, names, *_: [name for name in names if name in store._configs]
     ),
 }
+
+
+def _with(find: Callable[[str, str], bool]) -> Fault:
+    """It compares names and parts otherwise."""
+    return gives(
+        "names_with",
+        lambda store, _, part, prefix, after, limit: [
+            name for name in _names(store, after, None) if name.startswith(prefix) and find(name, part)
+        ][:limit],
+    )
+
+
+SEARCHES: Final[dict[str, Fault]] = {
+    "finds beginnings": _with(lambda name, part: name.startswith(part)),
+    "finds whatever the case": _with(lambda name, part: part.lower() in name.lower()),
+    "finds by a pattern": _with(lambda name, part: part in name or part in "%_"),
+    "finds under all prefixes": calls(
+        names_with=lambda _, right, part, __, after, limit: right(part, "", after, limit)
+    ),
+    "finds from the beginning": calls(
+        names_with=lambda _, right, part, prefix, __, limit: right(part, prefix, "", limit)
+    ),
+    "finds without end": calls(names_with=lambda _, right, part, prefix, after, __: right(part, prefix, after, 10**6)),
+}

@@ -22,4 +22,4 @@ class StoreSuites(
     DeadContract,
     ByTimeContract,
 ):
-    """Inherit it and say what `store` is: an empty one. `AppliedContract` is for those that are asked for it."""
+    """Inherit it and say what `store` is: an empty one. `AppliedContract` and `SearchContract` are for some stores."""

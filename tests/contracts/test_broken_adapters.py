@@ -17,6 +17,7 @@ from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.ranks import RankedContract
+from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
@@ -37,6 +38,7 @@ STORES = {
     **broken_stores.DEAD_RECEIPTS,
     **broken_features.BY_TIME,
     **broken_features.RANKS,
+    **broken_stores.SEARCHES,
 }
 
 
@@ -48,7 +50,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreSuites, AppliedContract, RankedContract):
+class OfStores(StoreSuites, AppliedContract, RankedContract, SearchContract):
     __test__ = False
 
 

@@ -13,6 +13,7 @@ from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.ranks import RankedContract
+from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -70,7 +71,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreSuites, AppliedContract, RankedContract):
+class TestMemoryStore(StoreSuites, AppliedContract, RankedContract, SearchContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

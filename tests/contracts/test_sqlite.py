@@ -32,6 +32,7 @@ from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
 from tests.contracts.ranks import RankedContract
+from tests.contracts.search import SearchContract
 from tests.contracts.store import commit, total
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
@@ -132,7 +133,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreSuites, RankedContract):
+class TestSqliteStore(StoreSuites, RankedContract, SearchContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())

@@ -26,7 +26,7 @@ def filter_case(_: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bo
     shards = body.get("shards")
     return not (
         ("ack" in query and query.keys() & {"wait", "return"})
-        or ("name" in query and query.keys() & {"prefix", "limit"})
+        or ("name" in query and query.keys() & {"prefix", "contains", "limit"})
         or "page_token" in query  # is of an answer before
         or ("by" in query and "delta" in body)
         or (isinstance(shards, int) and shards > MOST_SHARDS)

@@ -44,6 +44,7 @@ EXAMPLES = {
     "max_age": "1",
     "name": "a",
     "prefix": "a",
+    "contains": "a",
 }
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
 EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value"}

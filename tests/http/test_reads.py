@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.counters.reader import AllNames
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.words import DEAD, Commit, Envelope, Receipt
@@ -152,6 +153,44 @@ async def test_a_prefix_is_taken_literally(service: Service, prefix: str) -> Non
         await service.apply()
 
 
+@pytest.mark.parametrize("when", ["pending", "applied", "half"])
+async def test_names_are_found_by_a_part_under_a_prefix_page_by_page(service: Service, when: str) -> None:
+    names = ["home", "page:a/home", "page:b", "page:home", "page:home:2", "page:\U0001f600home"]
+    if when == "half":
+        await service.post("/v1/increments", json.dumps({"counters": dict.fromkeys(names[::2], 1)}).encode())
+        await service.apply()
+    await service.post("/v1/increments", json.dumps({"counters": dict.fromkeys(names, 1)}).encode())
+    if when == "applied":
+        await service.apply()
+    found, token = [], ""
+    while True:
+        page = (await service.get(f"/v1/counters?contains=home&prefix=page:&limit=1{token}")).json
+        found += [item["name"] for item in page["counters"]]
+        assert len(page["counters"]) == 1
+        assert page["exact"]
+        if page["next_page_token"] is None:
+            break
+        token = f"&page_token={url_name(page['next_page_token'])}"
+    assert found == ["page:a/home", *names[3:]]
+    assert len((await service.get("/v1/counters?contains=home")).json["counters"]) == 5
+    assert len((await service.get("/v1/counters?contains=")).json["counters"]) == 6
+
+
+async def test_a_part_is_refused_beside_names_and_where_no_name_has_it(service: Service) -> None:
+    for query in ("contains=a&name=b", f"contains={'x' * 401}"):
+        answer = await service.get(f"/v1/counters?{query}")
+        assert (answer.status, answer.field) == (422, "contains")
+
+
+async def test_without_search_in_the_store_a_part_is_422_and_says_what_to_do(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AllNames, "searchable", False)  # as with Datastore
+    answer = await service.get("/v1/counters?contains=home")
+    assert (answer.status, answer.field) == (422, "contains")
+    assert "'prefix'" in answer.json["detail"]
+
+
 @pytest.mark.parametrize("prefix", ["x" * 401, "\N{SNOWMAN}" * 134, "x" * 4_000])
 async def test_a_prefix_or_a_token_that_no_name_can_have_is_422(service: Service, prefix: str) -> None:
     """Stores need not take such a key."""
@@ -177,6 +216,7 @@ async def test_a_counter_that_has_only_a_dead_letter_is_listed(service: Service)
     envelope = Envelope("e", {"lonely": 3})
     dead = with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0))
     await service.parts.store.apply(Commit((dead,), ()))
+    assert (await service.get("/v1/counters?contains=nely")).json["counters"][0]["name"] == "lonely"
     (found,) = (await service.get("/v1/counters?prefix=lone")).json["counters"]
     assert (found["name"], found["value"], found["pending"], found["exact"]) == ("lonely", 3, 3, True)
 

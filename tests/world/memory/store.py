@@ -249,6 +249,9 @@ class MemoryStore:
         names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
         return [name for name in names[:limit] if until is None or name <= until]
 
+    async def names_with(self, part: str, prefix: str, after: str, limit: int) -> Sequence[str]:
+        return [name for name in await self.names(prefix, after, len(self._configs)) if part in name][:limit]
+
     async def count(self, prefix: str, most: int) -> int:
         return min(sum(name.startswith(prefix) for name in self._configs), most)
 
