@@ -110,7 +110,6 @@ class Database:
         If other work in the same transaction fails, `work` is rolled back and runs again, alone. So it must change
         things only through its connection.
         """
-        self.check()
         if self._orders.qsize() >= _MOST_ORDERS:
             raise OverloadedError(f"too much waits to be written to {self.path.name}: is its disk stuck?")
         done: asyncio.Future[T] = self._loop.create_future()
@@ -154,10 +153,6 @@ class Database:
         self._db.close()
 
     def _tell(self, group: list[_Order], results: list[Any]) -> None:
-        try:
-            self._file.check()  # after the commit: what was written to a lost file is not there
-        except DamagedError as error:
-            results = [error] * len(group)
         for order, result in zip(group, results, strict=True):
             if order.done.done():
                 continue  # the caller was cancelled
@@ -189,6 +184,8 @@ class Database:
         with _blaming_nobody():
             self._take_turn()
         try:
+            with _blaming_nobody():
+                self._file.check()
             if len(group) == 1 and group[0].is_one and not self._log.inherited:
                 return [group[0].work(db)]
             with _blaming_nobody():

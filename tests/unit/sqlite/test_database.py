@@ -247,11 +247,6 @@ async def test_a_file_that_was_removed_under_it_takes_nothing_more(
         await publisher.publish([MESSAGE])
 
 
-async def test_what_is_written_to_a_file_while_it_is_removed_is_not_said_to_be_there(database: Database) -> None:
-    with pytest.raises(DamagedError, match="was removed or replaced"):
-        await database.write(lambda _: shutil.move(database.path, f"{database.path}.away"))
-
-
 async def test_a_connection_that_can_not_be_opened_any_more_is_one_of_our_errors(
     database: Database, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
