@@ -116,10 +116,14 @@ class Draft(Batch):
 
     def add_up(self) -> None:
         """Add what is in `more`. All of it has the counters that come first in `sums`."""
-        times = len(self.more)
-        for name, total in zip([*self.sums], map(sum, zip(*self.more, strict=True)), strict=False):
-            self.sums[name] += total
-            self.counts[name] = self.counts.get(name, 1) + times
+        if not self.more:
+            return
+        names, counts = [*self.sums][: len(self.more[0])], self.counts
+        totals = zip([*self.sums.values()][: len(names)], *self.more, strict=True)
+        self.sums.update(zip(names, map(sum, totals), strict=True))
+        self.counts = dict.fromkeys(names, 1 + len(self.more))
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 1) + count - 1
         self.more = []
 
     def by_counter(self) -> dict[str, int]:
