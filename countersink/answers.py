@@ -52,12 +52,15 @@ class Counter:
     exists: bool
     generation: int = 0
     """It changes when the counter is set, reset or deleted, and not when it counts."""
+    updated_at: datetime | None = None
+    """When the applied part changed last; None if nothing was applied."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Counter":
         """Fields that this version does not know are ignored."""
-        known = {"generation": 0} | {name: answer[name] for name in cls.__slots__ if name in answer}
-        return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
+        known = {"generation": 0, "updated_at": None} | {name: answer[name] for name in cls.__slots__ if name in answer}
+        updated = known["updated_at"] and datetime.fromisoformat(known["updated_at"])
+        return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"]), "updated_at": updated})
 
 
 @dataclass(frozen=True, slots=True)

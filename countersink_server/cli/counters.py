@@ -267,7 +267,8 @@ class _CounterTable:
 
 def said_of(counter: "Counter") -> dict[str, Any]:
     """The fields as the service sends them."""
-    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}
+    its = {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}
+    return its | {"updated_at": written(counter.updated_at) if counter.updated_at is not None else None}
 
 
 # Writes the file of an export. The file appears when it is complete, not before.

@@ -94,6 +94,8 @@ class Counter(Json):
     exists: bool
     generation: Count
     """It changes when the counter is set, reset or deleted, and not when it counts."""
+    updated_at: Instant | None
+    """When the applied part changed last, by the clock of the store; null if nothing was applied."""
 
 
 class Counters(Json):
@@ -224,7 +226,7 @@ def render(reading: Reading) -> bytes:
     """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
     return (
         b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,'
-        b'"generation":%d}'
+        b'"generation":%d,"updated_at":%b}'
     ) % (
         orjson.dumps(reading.name),
         reading.value,
@@ -235,6 +237,7 @@ def render(reading: Reading) -> bytes:
         reading.shards,
         b"true" if reading.exists else b"false",
         reading.generation,
+        b'"%b"' % written_at(reading.updated / 1_000).encode() if reading.updated else b"null",
     )
 
 

@@ -111,8 +111,9 @@ def reading_of(name: str, base: Base, view: View, more: int) -> Reading:
         exact=view.exact and not base.total.flaw and not doubtful(base),
         as_of=base.as_of,
         shards=base.total.shards,
-        exists=exists(base, view, more),
+        exists=(there := exists(base, view, more)),
         generation=base.total.guard.version,
+        updated=base.total.updated if there else 0,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.counters.pending import ids_of
 from shared.datastore import buckets
 from shared.datastore.buckets import closed_at, followed_at
-from shared.datastore.client import DatastoreClient, millis
+from shared.datastore.client import DatastoreClient, micros, millis
 from shared.datastore.keys import (
     COUNT,
     COUNTERS,
@@ -80,11 +80,13 @@ class SnapshotQuestion:
         self._receipts = {*receipts}
         self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in self._receipts)]
         self._found: dict[tuple[str, str], Any] = {}
+        self._updated: dict[tuple[str, str], int] = {}
         self._guards: dict[str, Guard] = {}
         self._dead: dict[str, list[Receipt]] = {}
 
     def learn(self, entities: Sequence[Any]) -> None:
         self._found |= {name_of(one.entity.key): one.entity for one in entities}
+        self._updated |= {name_of(one.entity.key): millis(micros(one.update_time)) for one in entities}
         for one in entities:
             kind, name = name_of(one.entity.key)
             if kind == self._place.kinds.guard:
@@ -120,7 +122,8 @@ class SnapshotQuestion:
             entries, sure_until = entries_of_dead(self._dead.get(counter, ()), counter)
             guard = self._guards.get(counter, Guard())
             flaw = self._flaw(counter, shards)
-            totals[counter] = Total(value, self._number(counter), guard, entries, sure_until, flaw)
+            updated = max([self._updated[name_of(shard.key)] for shard in shards], default=0)
+            totals[counter] = Total(value, self._number(counter), guard, entries, sure_until, flaw, updated)
         receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
         return totals, {one.key for one in map(receipt_of, receipts) if one.settled}
 

@@ -272,6 +272,8 @@ class Total(NamedTuple):
     """If not `NEVER`: the time after which the receipt of an id in `dead` may have expired."""
     flaw: str = ""
     """Why the value is unknown: another application stored something that is not a whole number. Else empty."""
+    updated: WallMillis = 0
+    """When something was added to it last; 0 if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +332,8 @@ class Reading(NamedTuple):
     exists: bool
     generation: int = 0
     """`Guard.version`: it changes with each set, reset or delete."""
+    updated: WallMillis = 0
+    """When the applied part changed last; 0 if nothing was applied."""
 
     @property
     def value(self) -> int:

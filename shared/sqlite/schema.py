@@ -83,11 +83,13 @@ _TABLES: Final = """
     INSERT INTO broker VALUES (1, lower(hex(randomblob(16))), 0, 0, 0, 0, 0, lower(hex(randomblob(16))));
 
     CREATE TABLE configs (counter TEXT PRIMARY KEY, num_shards INTEGER NOT NULL) WITHOUT ROWID;
-    -- An overflowing sum would become REAL: the check makes it an error.
+    -- An overflowing sum would become REAL: the check makes it an error. `updated` is when something was added last, in
+    -- milliseconds, by the clock of the machine.
     CREATE TABLE shards (
         counter TEXT NOT NULL,
         shard INTEGER NOT NULL,
         count INTEGER NOT NULL CHECK (typeof(count) = 'integer'),
+        updated INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (counter, shard)
     ) WITHOUT ROWID;
     CREATE TABLE receipts (

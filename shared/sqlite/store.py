@@ -12,6 +12,7 @@ import orjson
 
 from shared.counters.pending import ids_of
 from shared.model.buckets import (
+    NEVER,
     ByTime,
     Counts,
     Dates,
@@ -58,8 +59,9 @@ from shared.sqlite.database import Database, FileTime, Reserve, translate
 
 
 _ADD_TO_SHARDS: Final = (
-    "INSERT INTO shards (counter, shard, count) SELECT key, :shard, value FROM json_each(:sums) WHERE true"
-    " ON CONFLICT (counter, shard) DO UPDATE SET count = count + excluded.count WHERE count BETWEEN -:full AND :full"
+    "INSERT INTO shards (counter, shard, count, updated) SELECT key, :shard, value, :wall FROM json_each(:sums)"
+    " WHERE true ON CONFLICT (counter, shard) DO UPDATE SET count = count + excluded.count, updated = excluded.updated"
+    " WHERE count BETWEEN -:full AND :full"
 )
 _FULL: Final = (
     "SELECT counter FROM json_each(:sums) CROSS JOIN shards ON counter = key AND shard = :shard"
@@ -86,8 +88,8 @@ def _make(db: sqlite3.Connection, sums: str, number: int, least: int) -> None:
     db.execute(_MAKE, {"sums": sums, "number": number, "least": least})
 
 
-def _add_to_shards(db: sqlite3.Connection, adds: Iterable[ShardAdd]) -> None:
-    """Add to all of these shards. The errors are those of `Commits.apply`.
+def _add_to_shards(db: sqlite3.Connection, adds: Iterable[ShardAdd], wall: WallMillis) -> None:
+    """Add to all of these shards. `wall`: the present. The errors are those of `Commits.apply`.
 
     Adds that differ only in counter and delta are one statement, since a row costs less there than a statement each.
     """
@@ -98,7 +100,7 @@ def _add_to_shards(db: sqlite3.Connection, adds: Iterable[ShardAdd]) -> None:
     full: list[tuple[str, int]] = []
     for (shard, number, known), its in groups.items():
         sums = _as_json(its)
-        values = {"sums": sums, "shard": shard, "full": SHARD_FULL}
+        values = {"sums": sums, "shard": shard, "full": SHARD_FULL, "wall": wall}
         if 0 < shard < known and (shrunk := {counter for (counter,) in db.execute(_SHRUNK, values)}):
             raise ShrunkError(shrunk)  # see `was_compacted`
         if db.execute(_ADD_TO_SHARDS, values).rowcount < len(its):
@@ -133,7 +135,9 @@ def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rec
         raise AlreadyAppliedError("the receipt of this compaction exists")
     if (number := _number_of(db, counter)) <= num_shards:
         return number
-    counts = dict(db.execute("SELECT shard, count FROM shards WHERE counter = ?", (counter,)).fetchall())
+    rows = db.execute("SELECT shard, count, updated FROM shards WHERE counter = ?", (counter,)).fetchall()
+    counts = {shard: count for shard, count, _ in rows}
+    updated = max([when for *_, when in rows], default=0)
     leaving = sum(count for shard, count in counts.items() if shard >= num_shards)
     given = moved([counts.get(shard, 0) for shard in range(num_shards)], leaving)
     if given is None:
@@ -142,8 +146,8 @@ def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rec
     db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
     for shard, part in enumerate(given):
         if part:  # which may be beyond int64, though what the shard holds then is not
-            row = (counter, shard, counts.get(shard, 0) + part)
-            db.execute("REPLACE INTO shards (counter, shard, count) VALUES (?, ?, ?)", row)
+            row = (counter, shard, counts.get(shard, 0) + part, updated)
+            db.execute("REPLACE INTO shards (counter, shard, count, updated) VALUES (?, ?, ?, ?)", row)
     db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
     receipts.insert(db, [receipt], time)
     return num_shards
@@ -256,8 +260,8 @@ def _remove(db: sqlite3.Connection, counter: str) -> bool:
 SLICE: Final = 200
 """Counters to read before other tasks get a turn."""
 _TOTALS: Final = (
-    "SELECT value, coalesce(num_shards, 0), version, deleted, count FROM json_each(?)"
-    " LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
+    "SELECT value, coalesce(num_shards, 0), version, deleted, coalesce(count, 0), coalesce(updated, 0)"
+    " FROM json_each(?) LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
     " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
 )
 """A row for each shard; one for a counter without any."""
@@ -287,13 +291,15 @@ class SqliteSnapshot:
         names = orjson.dumps(counters).decode()
         dead = receipts.dead_of(self.db, names)
         totals: dict[str, Total] = {}
-        for counter, num_shards, version, deleted, count in self.db.execute(_TOTALS, (names,)):
+        for counter, num_shards, version, deleted, count, updated in self.db.execute(_TOTALS, (names,)):
             if counter in totals:  # another shard; sum() in SQL would fail beyond int64
-                totals[counter] = totals[counter]._replace(value=totals[counter].value + count)
+                before = totals[counter]
+                latest = max(before.updated, updated)
+                totals[counter] = before._replace(value=before.value + count, updated=latest)
                 continue
             guard = Guard(version, bool(deleted)) if version else _NO_GUARD
-            its = entries_of_dead(dead[counter], counter) if counter in dead else ()
-            totals[counter] = Total(count or 0, num_shards, guard, *its)
+            its, until = entries_of_dead(dead[counter], counter) if counter in dead else ((), NEVER)
+            totals[counter] = Total(count, num_shards, guard, its, until, updated=updated)
         return totals
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
@@ -559,7 +565,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
     if commit.changes:
         raise_floors(db, commit.changes, Instant(time))
     try:
-        _add_to_shards(db, commit.adds)
+        _add_to_shards(db, commit.adds, wall)
         if commit.by_time is not None:
             _add_to_buckets(db, commit.by_time, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables

@@ -56,7 +56,7 @@ def db(tmp_path: Path) -> Any:
             db.execute("INSERT INTO receipts VALUES (?, ?, 'applied', ?, ?)", (f"e{number}", expires, number, note))
             for name, delta in sums.items():
                 db.execute("INSERT OR IGNORE INTO configs VALUES (?, 3)", (name,))
-                db.execute("INSERT INTO shards VALUES (?, ?, ?)", (name, number, delta))
+                db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (name, number, delta))
         yield db
 
 

@@ -53,7 +53,18 @@ def test_json_is_one_object_a_line(shell: Shell) -> None:
     one, two = map(json.loads, shell.said("get", "--json", "ü/1", "json-2").splitlines())
     assert (one["name"], one["value"], one["exact"], one["exists"]) == ("ü/1", 1, True, True)
     assert one["as_of"].endswith("Z")
-    assert one.keys() == {"name", "value", "applied", "pending", "exact", "as_of", "shards", "exists", "generation"}
+    assert one.keys() == {
+        "name",
+        "value",
+        "applied",
+        "pending",
+        "exact",
+        "as_of",
+        "shards",
+        "exists",
+        "generation",
+        "updated_at",
+    }
     assert (two["name"], two["value"], two["exists"]) == ("json-2", 0, False)
 
 

@@ -196,3 +196,16 @@ class SnapshotContract:
 
             await walk(store, visit, prefix, page=4)
             assert visited == sorted(name for name in names if name.startswith(prefix))
+
+    async def test_a_total_says_when_something_was_added_last(self, store: Store) -> None:
+        async def updated() -> list[int]:
+            async with store.snapshot() as snapshot:
+                totals, _ = await snapshot.read(["a", "b"], ())
+            return [totals[name].updated for name in "ab"]
+
+        assert await updated() == [0, 0]
+        await store.apply(commit(("a", 1)))
+        first, none = await updated()
+        assert first > none == 0
+        await store.apply(commit(ShardAdd("a", 1, 1, 2), ("b", 0)))
+        assert min(await updated()) >= first

@@ -17,6 +17,7 @@ _VARIES: Final = (
     (re.compile(rb"Date: [^\r]+"), b"Date: then"),
     (re.compile(rb'(?<=[".])[0-9a-z]{26}(?=[".])'), b"minted"),
     (re.compile(rb'"as_of":"[^"]+"'), b'"as_of":"then"'),
+    (re.compile(rb'"updated_at":"[^"]+"'), b'"updated_at":"then"'),
 )
 
 

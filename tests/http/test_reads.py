@@ -27,6 +27,7 @@ async def test_a_counter_never_seen_is_zero_and_does_not_exist(service: Service)
         "shards": 0,
         "exists": False,
         "generation": 0,
+        "updated_at": None,
     }
     assert await service.totals() == {}
 

@@ -7,7 +7,7 @@ from tests.http.fuzz.plan import AT_ONCE, SETTLE, Plan
 from tests.http.fuzz.ways import Outcome, Ways
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_TIMES: Final = re.compile(rb'(?<=Retry-After: )\d+|(?<="as_of":")[^"]+')
+_TIMES: Final = re.compile(rb'(?<=Retry-After: )\d+|(?<="as_of":")[^"]+|(?<="updated_at":")[^"]+')
 
 
 class Found(NamedTuple):

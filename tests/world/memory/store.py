@@ -51,6 +51,8 @@ class MemoryStore:
         self._guards: dict[str, Guard] = {}
         self._marks: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, int], float] = {}
+        self._updated: dict[str, int] = {}
+        """When each counter was added to last."""
         self._promises: dict[tuple[int, ...], Promise] = {}
         self._buckets = MemoryBuckets()
         self.epoch = ""
@@ -105,6 +107,7 @@ class MemoryStore:
                 there = configs.get(add.counter, 0)
                 configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
+        self._updated = self._updated | dict.fromkeys([add.counter for add in commit.adds], wall)
         self._shards, self._configs = shards, configs
         self._buckets = self._buckets.after(commit.by_time, wall)
         self._receipts = self._receipts | written
@@ -157,6 +160,7 @@ class MemoryStore:
             dead=self._bodies,
             guards=self._guards,
             buckets=self._buckets,
+            updated=self._updated,
         )
 
     @asynccontextmanager
@@ -240,6 +244,7 @@ class MemoryStore:
         self._guards = self._guards | {counter: guard._replace(version=self._time, deleted=False)}
         self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
         self._configs = {name: number for name, number in self._configs.items() if name != counter}
+        self._updated = {name: when for name, when in self._updated.items() if name != counter}
         return True
 
     def _held(self, counter: str) -> int:
@@ -301,7 +306,9 @@ class MemorySnapshot:
         dead: Mapping[str, Receipt],
         guards: Mapping[str, Guard],
         buckets: MemoryBuckets | None = None,
+        updated: Mapping[str, int] | None = None,
     ) -> None:
+        self._updated = updated or {}
         self._buckets = buckets or MemoryBuckets()
         self.time = time
         self.as_of = as_of
@@ -321,7 +328,8 @@ class MemorySnapshot:
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
             its = [receipt for receipt in self.dead.values() if counter in receipt.counters]
             guard = self._guards.get(counter, Guard())
-            totals[counter] = Total(value, num_shards, guard, *entries_of_dead(its, counter))
+            dead = entries_of_dead(its, counter)
+            totals[counter] = Total(value, num_shards, guard, *dead, updated=self._updated.get(counter, 0))
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 
