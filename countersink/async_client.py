@@ -113,13 +113,15 @@ class AsyncClient:
         """The `n` largest counters whose names start with the prefix, see `Client.top`."""
         return await self._run(self._client.top, prefix, n)
 
-    async def pages(self, prefix: str = "", *, page: int = 100, order: str = "name") -> AsyncIterator[Page]:
-        """Like `list`, in pages as the service sends them, which say whether the list may lack counters. With
-        `order="value"` there is one page, of the `page` largest counters.
+    async def pages(
+        self, prefix: str = "", *, page: int = 100, order: str = "name", unused_for: str | None = None
+    ) -> AsyncIterator[Page]:
+        """Like `list`, in pages as the service sends them, which say whether the list may lack counters. `order` and
+        `unused_for`: see `Client.page`.
         """
         token: str | None = ""
         while token is not None:
-            found = await self._run(self._client.page, prefix, token, size=page, order=order)
+            found = await self._run(self._client.page, prefix, token, size=page, order=order, unused_for=unused_for)
             yield found
             token = found.token
 

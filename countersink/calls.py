@@ -167,8 +167,9 @@ def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
     return path
 
 
-def page(prefix: str, size: int, token: str, order: str = "name") -> Call[Page]:
-    query = _query([("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)])
+def page(prefix: str, size: int, token: str, order: str = "name", unused_for: str | None = None) -> Call[Page]:
+    pairs = [("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)]
+    query = _query(pairs if unused_for is None else [*pairs, ("unused_for", unused_for)])
     return Call(_request("GET", f"/v1/counters{query}"), _page)
 
 

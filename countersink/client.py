@@ -208,11 +208,19 @@ class Client:
         """Read several counters; the answers are in the same order."""
         return [counter for call in calls.get_many(names, max_age) for counter in self._ask(call)]
 
-    def page(self, prefix: str = "", token: str = "", *, size: int = 100, order: str = "name") -> Page:
+    def page(
+        self,
+        prefix: str = "",
+        token: str = "",
+        *,
+        size: int = 100,
+        order: str = "name",
+        unused_for: str | None = None,
+    ) -> Page:
         """The page of the list that has this token, or the first one. With `order="value"` there is one page, of the
-        `size` largest counters.
+        `size` largest counters. With `unused_for="400d"` it has only counters that were not changed for so long.
         """
-        return self._ask(calls.page(prefix, size, token, order))
+        return self._ask(calls.page(prefix, size, token, order, unused_for))
 
     def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
         """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,

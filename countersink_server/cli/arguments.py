@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
+from shared.config.settings import duration_of
 from shared.model.buckets import millis_of
 
 WIDEST: Final = 100
@@ -50,6 +51,15 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, is {text!r}")
 
     return read
+
+
+def duration(text: str) -> str:
+    """A number of hours, days or years, as it is written."""
+    try:
+        duration_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def sentence(help_: str) -> str:

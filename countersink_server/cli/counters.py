@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from countersink_server.cli.arguments import seconds, whole
+from countersink_server.cli.arguments import duration, seconds, whole
 from countersink_server.cli.output import flush, json_of, note, tell
 from countersink_server.cli.target import KEY, add_service, naming_the_url, settings_of, url_of
 from shared.model.buckets import written
@@ -78,6 +78,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         type=whole(1, _MOST_TOP),
         metavar="N",
         help="only the N largest, the largest first",
+    )
+    listing.add_argument(
+        "--unused-for",
+        type=duration,
+        metavar="400d",
+        help="only counters that were not changed for so long, in h, d or y",
     )
 
     set_ = _add_change(
@@ -214,11 +220,13 @@ async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
 async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
     table = _CounterTable(options.json)
     if options.top is not None:
+        if options.unused_for is not None:
+            options.refuse("--unused-for and --top can't stand together")
         top, exact = await _top(client, options.prefix, options.top)
         table.show(top)
     else:
         exact = True
-        async for page in client.pages(options.prefix, page=_PAGE):
+        async for page in client.pages(options.prefix, page=_PAGE, unused_for=options.unused_for):
             exact = exact and page.exact
             table.show(page.counters)
     if not exact:

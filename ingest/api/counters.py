@@ -25,15 +25,15 @@ from ingest.api.fields import (
     ShardNumber,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, limit_of, page_token
+from ingest.http.requests import Call, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
-from shared.config.settings import flaw_of_shards
+from shared.config.settings import duration_of, flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.counters.largest import Largest
 from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.shares import FairLock
-from shared.model.buckets import written_at
+from shared.model.buckets import Millis, written_at
 from shared.model.errors import CrowdedError, NotAloneError
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
@@ -49,11 +49,20 @@ NOT_BY_VALUE: Final = (
     "'order=value' needs the data in a SQLite file: Datastore does not keep counters in the order of their values. Read"
     " all pages and sort them, as 'countersink list --top' does"
 )
+SPAN: Final = {"type": "string", "pattern": "^[0-9]{1,9}[hdy]$", "examples": ["400d"]}
 _EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
 NO_SEARCH: Final = (
     "'contains' needs a SQLite file as the store: Datastore would read the names of all counters. List those that begin"
     " with a 'prefix', or export all of them with a job"
 )
+
+
+def _span(query: Query, name: str) -> Millis | None:
+    text = query.one(name)
+    try:
+        return None if text is None else duration_of(text)
+    except ValueError as error:
+        raise Problem(422, f"'{name}': {error}", field=name) from None
 
 
 class ListAsks(Age):
@@ -75,6 +84,10 @@ class ListAsks(Age):
     order: Literal["name", "value"] | None = None
     """`value`: the largest counters, the largest first, and of equal ones in the order of their names. Only where the
     data is in a SQLite file. Otherwise counters are in the order of their names.
+    """
+    unused_for: Annotated[int | None, Read(_span), Meta(extra_json_schema=SPAN)] = None
+    """Only counters that were not changed for so long (hours, days, or years of 366 days), and of which nothing is
+    pending. A page may hold fewer counters than `limit` then, or none. Not with `name` or `order=value`.
     """
 
 
@@ -154,6 +167,7 @@ class ReadRoutes:
             "limit": asks.limit is not None,
             "page_token": asks.page_token != "",
             "order": asks.order is not None,
+            "unused_for": asks.unused_for is not None,
         }
         for other, is_there in others.items():
             if is_there:
@@ -170,6 +184,8 @@ class ReadRoutes:
         if asks.contains and not self._names.searchable:
             raise Problem(422, NO_SEARCH, field="contains")
         prefixes, limit = caller.prefixes_under(prefix), asks.limit or DEFAULT_LISTED
+        if asks.order == "value" and asks.unused_for is not None:
+            raise Problem(422, "'unused_for' can't stand beside 'order=value' in the query", field="unused_for")
         if asks.order == "value":
             if asks.contains:
                 raise Problem(422, "'contains' can't stand beside 'order=value'", field="contains")
@@ -177,6 +193,8 @@ class ReadRoutes:
         page, token, exact = await self._pages(prefixes, asks.page_token, limit, asks.contains)
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
+        if asks.unused_for is not None:
+            readings = [reading for reading in readings if reading.is_unused_for(Millis(asks.unused_for))]
         return self._page(readings, token, _EXACT[exact])
 
     async def _by_value(self, prefixes: Sequence[str], limit: int, token: str) -> bytes:

@@ -62,6 +62,14 @@ MOST_DAYS: Final = 36_600
 _FORM: Final = "must be a prefix, '=' and what to keep, as in page:=hour/90d,day/2y"
 
 
+def duration_of(text: str) -> Millis:
+    """Reads `90d`: a whole number of hours, days or years. Raises `ValueError` if it is something else."""
+    number, unit = text[:-1], _UNITS.get(text[-1:], 0)
+    if not (unit and number.isascii() and number.isdigit() and len(number) < 10):  # noqa: PLR2004 (more digits are too many)
+        raise ValueError(f"{text!r} must be a number of hours, days or years, as in 12h, 90d or 2y")
+    return Millis(int(number) * unit)
+
+
 def rules_of(text: str) -> Rules:
     """A prefix may hold `=`, but no semicolon. The empty one is for all names."""
     rules = tuple(sorted(_rule(word.strip()) for word in text.split(";"))) if text else ()
@@ -86,12 +94,13 @@ def _kept(word: str) -> tuple[str, Millis]:
     by, _, retention = word.partition("/")
     if by not in LENGTHS:
         raise ValueError(f"{by!r} must be {' or '.join(LENGTHS)}")
-    number, unit = retention[:-1], _UNITS.get(retention[-1:], 0)
-    if not (unit and number.isascii() and number.isdigit() and len(number) < 10):  # noqa: PLR2004 (more digits are too many)
-        raise ValueError(f"{word!r} must say how long to keep it, in h, d or y, as in {by}/90d")
-    if not LENGTHS[by] <= int(number) * unit <= MOST_DAYS * DAY:
+    try:
+        kept = duration_of(retention)
+    except ValueError:
+        raise ValueError(f"{word!r} must say how long to keep it, in h, d or y, as in {by}/90d") from None
+    if not LENGTHS[by] <= kept <= MOST_DAYS * DAY:
         raise ValueError(f"{word!r} must be from one {by} to {MOST_DAYS}d")
-    return by, Millis(int(number) * unit)
+    return by, kept
 
 
 PREFIX = "COUNTERSINK_"

@@ -9,7 +9,17 @@ from itertools import count, islice
 from math import inf
 from typing import Final, NamedTuple, TypeVar
 
-from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.buckets import (
+    BEGINNING,
+    NEVER,
+    BrokerMillis,
+    ByTime,
+    Instant,
+    Millis,
+    StoreMillis,
+    WallMillis,
+    WallSeconds,
+)
 from shared.model.imports import Mark
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_part, key_of_second_use
 
@@ -338,6 +348,10 @@ class Reading(NamedTuple):
     @property
     def value(self) -> int:
         return self.applied + self.pending
+
+    def is_unused_for(self, span: Millis) -> bool:
+        """Whether it was not changed for so long, and nothing is pending. False if it is not known when it was."""
+        return 0 < self.updated <= self.as_of * 1_000 - span and not self.pending
 
 
 # How a sum finds its shard, and how shards are named.

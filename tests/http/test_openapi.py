@@ -47,7 +47,7 @@ EXAMPLES = {
     "contains": "a",
 }
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
-EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value"}
+EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value", "unused_for": "1d"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -239,9 +241,37 @@ async def test_the_largest_come_first_with_what_is_pending(service: Service) -> 
         ("order=value&page_token=YQ==", "page_token"),
         ("order=value&name=a", "order"),
         ("order=size", "order"),
+        ("order=value&unused_for=1d", "unused_for"),
+        ("name=a&unused_for=1d", "unused_for"),
+        ("unused_for=1", "unused_for"),
+        ("unused_for=-1d", "unused_for"),
+        ("unused_for=1d&unused_for=2d", "unused_for"),
         ("order=value&limit=1001", "limit"),
     ],
 )
 async def test_what_the_largest_can_not_be_asked_for_is_said(service: Service, query: str, field: str) -> None:
     answer = await service.get(f"/v1/counters?{query}")
     assert (answer.status, answer.field) == (422, field)
+
+
+async def test_what_was_not_changed_for_long_is_found(service: Service, tmp_path: Path) -> None:
+    await service.post("/v1/increments", b'{"counters": {"new": 1, "old": 5, "old:counted": 7, "older": 0}}')
+    await service.apply()
+    with closing(sqlite3.connect(tmp_path / "countersink.db")) as db, db:
+        db.execute("UPDATE shards SET updated = updated - 401 * 86400000 WHERE counter LIKE 'old%'")
+    await service.incr("old:counted")
+    await service.incr("pending")
+
+    async def unused(span: str) -> list[str]:
+        answer = await service.get(f"/v1/counters?max_age=0&unused_for={span}")
+        return [one["name"] for one in answer.json["counters"]]
+
+    assert [await unused(span) for span in ("400d", "402d", "1y", "2y")] == [["old"], [], ["old"], []]
+    assert (await service.read("old"))["updated_at"] < (await service.read("new"))["updated_at"]
+    assert (await service.read("pending"))["updated_at"] is None
+    await service.apply()
+    assert await unused("400d") == ["old"]
+    await service.incr("old")
+    await service.apply()
+    assert await unused("0h") != []
+    assert await unused("400d") == []
