@@ -153,6 +153,8 @@ class JobStatus:
     begin: datetime | None = None
     """Where their range begins; None if the request named no beginning."""
     end: datetime | None = None
+    days: int | None = None
+    """For how many days a counter that an `expire` job deletes was not changed."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "JobStatus":

@@ -167,6 +167,7 @@ class AsyncClient:
         delta: int | None = None,
         *,
         shards: int | None = None,
+        days: int | None = None,
         by: str | None = None,
         begin: datetime | None = None,
         end: datetime | None = None,
@@ -174,7 +175,7 @@ class AsyncClient:
     ) -> JobStatus:
         """Have it done to each counter under the prefix, see `Client.start_job`."""
         return await self._run(
-            self._client.start_job, kind, prefix, delta, shards=shards, by=by, begin=begin, end=end, id=id
+            self._client.start_job, kind, prefix, delta, shards=shards, days=days, by=by, begin=begin, end=end, id=id
         )
 
     async def job(self, job: str) -> JobStatus:

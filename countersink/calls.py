@@ -179,6 +179,7 @@ def start_job(
     *,
     delta: int | None,
     shards: int | None,
+    days: int | None,
     job_id: str | None,
     by: str | None,
     begin: datetime | None,
@@ -189,7 +190,8 @@ def start_job(
     check("the id", "id", flaw_of_job(sent_as))
     if delta is not None:
         check("the delta", "delta", flaw_of_delta(delta))
-    more = {"delta": delta, "shards": shards, "by": by, "from": _instant("begin", begin), "to": _instant("end", end)}
+    more = {"delta": delta, "shards": shards, "days": days, "by": by}
+    more |= {"from": _instant("begin", begin), "to": _instant("end", end)}
     body = {"kind": kind, "prefix": prefix, "id": sent_as} | {
         name: value for name, value in more.items() if value is not None
     }

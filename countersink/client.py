@@ -285,17 +285,19 @@ class Client:
         delta: int | None = None,
         *,
         shards: int | None = None,
+        days: int | None = None,
         by: str | None = None,
         begin: datetime | None = None,
         end: datetime | None = None,
         id: str | None = None,  # noqa: A002 (what the service calls it)
     ) -> JobStatus:
         """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
-        `export`, or `compact` to so many shards. Flushers do it. With `by` (`minute`, `hour` or `day`), an export has
-        the counts of these periods, between `begin` and `end` if you say so.
+        `export`, `compact` to so many shards, or `expire`: delete what was not changed for so many days. Flushers do
+        it. With `by` (`minute`, `hour` or `day`), an export has the counts of these periods, between `begin` and `end`
+        if you say so.
         """
         return self._ask(
-            calls.start_job(kind, prefix, delta=delta, shards=shards, job_id=id, by=by, begin=begin, end=end)
+            calls.start_job(kind, prefix, delta=delta, shards=shards, days=days, job_id=id, by=by, begin=begin, end=end)
         )
 
     def job(self, job: str) -> JobStatus:

@@ -12,7 +12,7 @@ from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.fleet.fleet_view import FleetView
-from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
+from shared.model.jobs import ADD, COMPACT, DELETE, EXPIRE, EXPORT, RESET
 from shared.model.receipts import DAY_SECONDS
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
@@ -96,6 +96,7 @@ def make_worker(
         ADD: Adding(store, reader, overlay, exact=overlay.shared, new_counter=settings.shards),
         RESET: resetting,
         DELETE: resetting,
+        EXPIRE: resetting,
         EXPORT: Exporting(reader, SeriesReader(store, overlay, clock, settings.windows)),
         COMPACT: Compacting(store, reader, compactor_of(store, clock, settings)),
     }

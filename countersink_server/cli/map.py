@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.answers import RequestError
-from countersink_server.cli.arguments import instant, sentence, whole
+from countersink_server.cli.arguments import duration, instant, sentence, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
 from countersink_server.cli.target import add_either, add_patience, settings_of
-from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
+from shared.config.settings import MOST_DAYS, MOST_SHARDS, duration_of, flaw_of_shards, receipts_live
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError
@@ -22,6 +22,7 @@ from shared.model.jobs import (
     COMPACT,
     DELETE,
     DONE,
+    EXPIRE,
     EXPORT,
     FAILED,
     NUMBERS,
@@ -32,6 +33,7 @@ from shared.model.jobs import (
     flaw_of_prefix,
     said,
 )
+from shared.model.receipts import DAY
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 
@@ -62,7 +64,7 @@ def report(job: "JobStatus", *, as_json: bool, resumed: bool = False) -> None:
         )
     if not job.sees_pending and job.state == DONE:
         note(UNSEEN)
-    if job.kind == DELETE and resumed:
+    if job.kind in {DELETE, EXPIRE} and resumed:
         note(GONE)
     if job.state == FAILED:
         raise CountersinkError(f"job {job.id} failed: {job.reason}")
@@ -137,6 +139,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     what.add_argument(
         "--delete", action="store_true", help="set each to 0, and remove it from lists until it is counted again"
     )
+    parser.add_argument(
+        "--unused-for",
+        type=duration,
+        metavar="400d",
+        help="with --delete: only counters that were not changed for so many days (d) or years (y)",
+    )
     what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="reduce each counter to N shards")
     what.add_argument(
         "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
@@ -174,8 +182,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _map(options: argparse.Namespace) -> None:
-    numbers = {ADD: options.add, COMPACT: options.compact}
-    flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
+    days = _days(options)
+    numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: days}
+    flags = {RESET: options.reset, DELETE: options.delete and days is None, EXPORT: options.export is not None}
     asked = flags | {kind: number is not None for kind, number in numbers.items()}
     (kind,) = [kind for kind in asked if asked[kind]]
     if options.by is not None and kind != EXPORT:
@@ -208,6 +217,17 @@ def _map(options: argparse.Namespace) -> None:
         raise
     if options.export != STANDARD or job.state == FAILED:
         report(job, as_json=options.json, resumed=options.job is not None)
+
+
+def _days(options: argparse.Namespace) -> int | None:
+    if options.unused_for is None:
+        return None
+    if not options.delete:
+        options.refuse("--unused-for is for --delete")
+    days, rest = divmod(duration_of(options.unused_for), DAY)
+    if rest or not 1 <= days <= MOST_DAYS:
+        options.refuse(f"--unused-for must be from 1d to {MOST_DAYS}d, in whole days")
+    return days
 
 
 async def _follow(

@@ -29,7 +29,7 @@ from shared.model.errors import (
     ShrunkError,
     TransientError,
 )
-from shared.model.jobs import Job, Span
+from shared.model.jobs import DELETE, EXPIRE, Job, Span
 from shared.model.receipts import Tally, notes_of_commit
 from shared.model.words import MARKED, Bounds, Commit, Receipt, add_to
 from shared.ports.overlay import Overlay
@@ -199,7 +199,8 @@ def _divided(there: Shards, size: int) -> Iterator[Shards]:
         yield part
 
 
-# Resets or deletes each counter of a page, exactly as a set does. Each change has a receipt of the job.
+# Resets or deletes each counter of a page, exactly as a set does; or deletes those that were not changed for long. Each
+# change has a receipt of the job.
 
 
 class Resetting:
@@ -209,7 +210,8 @@ class Resetting:
         self._setter = setter
 
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
-        wish = ChangeRequest(job.kind, expires=job.receipts_expire(), until=job.until())
+        kind = DELETE if job.kind == EXPIRE else job.kind
+        wish = ChangeRequest(kind, expires=job.receipts_expire(), until=job.until(), unused_since=job.unused_since())
 
         async def reset(name: str) -> tuple[bool, str | None]:
             """Whether the counter exists; if it could not be set, why."""

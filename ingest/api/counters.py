@@ -194,7 +194,8 @@ class ReadRoutes:
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         if asks.unused_for is not None:
-            readings = [reading for reading in readings if reading.is_unused_for(Millis(asks.unused_for))]
+            span = asks.unused_for
+            readings = [reading for reading in readings if reading.is_unused_since(int(reading.as_of * 1_000) - span)]
         return self._page(readings, token, _EXACT[exact])
 
     async def _by_value(self, prefixes: Sequence[str], limit: int, token: str) -> bytes:

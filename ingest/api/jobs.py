@@ -24,14 +24,14 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError
-from shared.config.settings import flaw_of_shards
+from shared.config.settings import MOST_DAYS, flaw_of_shards
 from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
 from shared.http.answers import JSON, SECURE
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of
 from shared.model.errors import NotAloneError
-from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPORT, KINDS, NUMBERS, JobState, Span, flaw_of_job
+from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPIRE, EXPORT, KINDS, NUMBERS, JobState, Span, flaw_of_job
 from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 
@@ -57,11 +57,21 @@ def _flaw_of_instant(value: object) -> str | None:
     return None
 
 
+def _flaw_of_days(value: object) -> str | None:
+    there = type(value) is int and 1 <= value <= MOST_DAYS
+    return None if there else f"must be a whole number from 1 to {MOST_DAYS}"
+
+
+Days = Annotated[int, Flaw(_flaw_of_days), Meta(ge=1, le=MOST_DAYS)]
+
+
 class NewJob(Body):
     kind: Annotated[str, Flaw(_flaw_of_kind)]
     prefix: Prefix
     delta: Delta | UnsetType = UNSET
     shards: ShardNumber | UnsetType = UNSET
+    days: Days | UnsetType = UNSET
+    """Only counters that were not changed for so many days are deleted."""
     by: Annotated[By, Flaw(_flaw_of_by)] | UnsetType = UNSET
     """The length of the periods of which each line has the counts, in UTC."""
     begin: Annotated[When, Flaw(_flaw_of_instant)] | UnsetType = field(name="from", default=UNSET)
@@ -75,7 +85,8 @@ class NewJob(Body):
     forms = (
         Form({"kind": ADD}, ("kind", "prefix", "delta"), ("id",), {"kind": ADD, "prefix": "account:", "delta": 10}),
         Form({"kind": COMPACT}, ("kind", "prefix", "shards"), ("id",)),
-        *(Form({"kind": kind}, ("kind", "prefix"), ("id",)) for kind in EXACT),
+        Form({"kind": EXPIRE}, ("kind", "prefix", "days"), ("id",)),
+        *(Form({"kind": kind}, ("kind", "prefix"), ("id",)) for kind in EXACT if kind not in NUMBERS),
         Form(
             {"kind": EXPORT},
             ("kind", "prefix", "by"),
@@ -85,7 +96,7 @@ class NewJob(Body):
     )
 
     def number(self) -> int:
-        """What the job adds, or how many shards it leaves; 0 for kinds without a number."""
+        """What the job adds, for example; 0 for kinds without a number, see `NUMBERS`."""
         for kind, name in NUMBERS.items():
             there = getattr(self, name) is not UNSET
             if self.kind == kind and not there:
@@ -145,6 +156,7 @@ class Job(Json):
     """Whether it visits counters of which no increment has been applied yet, even if another process accepted them."""
     delta: Delta | UnsetType = UNSET
     shards: ShardNumber | UnsetType = UNSET
+    days: Days | UnsetType = UNSET
     by: By | UnsetType = UNSET
     """For an export with counts by time: the length of the periods."""
     begin: Instant | UnsetType | None = field(name="from", default=UNSET)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
-from shared.model.buckets import NEVER, Instant, Millis, StoreMillis
+from shared.model.buckets import NEVER, Instant, Millis, StoreMillis, WallMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -28,7 +28,7 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.receipts import HOUR, key_of_set, notes_of_change, read_note
-from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd, choose
+from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Reading, Receipt, ShardAdd, choose
 from shared.ports.overlay import Overlay
 from shared.ports.store import Commits
 from shared.runtime import metrics
@@ -62,6 +62,12 @@ class ChangeRequest(NamedTuple):
     """When its receipts expire; `NEVER` for the usual lifetime."""
     until: StoreMillis | None = None
     """The time after which it must not happen; None for an hour from now."""
+    unused_since: WallMillis | None = None
+    """A counter that was changed since then is left alone; None if all are changed."""
+
+    def passes(self, reading: Reading) -> bool:
+        """Whether a counter that reads so is left alone, where only existing ones are changed."""
+        return not reading.exists or (self.unused_since is not None and not reading.is_unused_since(self.unused_since))
 
 
 class Change(NamedTuple):
@@ -107,7 +113,9 @@ class Setter:
         return change
 
     async def set_existing(self, counter: str, wish: ChangeRequest, receipt: str) -> Change | None:
-        """Like `set`, once per receipt. Returns None, and changes nothing, if the counter does not exist."""
+        """Like `set`, once per receipt. Returns None, and changes nothing, if the counter does not exist, or if it was
+        changed since `unused_since`. What is counted meanwhile is kept.
+        """
         return await self._set(counter, wish, receipt, existing=True)
 
     async def _set(self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool = False) -> Change | None:
@@ -142,7 +150,7 @@ class Setter:
                 look = await self._reader.look(counter, receipt)
                 if look.receipt_settled:
                     return await self._earlier(receipt)
-                if existing and look.reading.exact and not look.reading.exists:
+                if existing and look.reading.exact and wish.passes(look.reading):
                     return None
                 return await self._commit(counter, wish, receipt, look, full)
             except _NOTHING_HAPPENED as limit:

@@ -19,10 +19,11 @@ RESET: Final = "reset"
 DELETE: Final = "delete"
 EXPORT: Final = "export"
 COMPACT: Final = "compact"
-KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT)
-EXACT: Final = (RESET, DELETE, EXPORT)
+EXPIRE: Final = "expire"
+KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT, EXPIRE)
+EXACT: Final = (RESET, DELETE, EXPORT, EXPIRE)
 """The kinds that must read counters exactly."""
-NUMBERS: Final = {ADD: "delta", COMPACT: "shards"}
+NUMBERS: Final = {ADD: "delta", COMPACT: "shards", EXPIRE: "days"}
 """The name of the number that comes with some kinds."""
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -103,6 +104,10 @@ class Job(NamedTuple):
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
         by = "".join(f", {name} {its}" for name, its in span_fields(self.span).items() if its is not None)
         return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}{by}"
+
+    def unused_since(self) -> WallMillis | None:
+        """The instant since which a counter must not have been changed, if the job deletes only those."""
+        return self.created - self.number * DAY if self.kind == EXPIRE else None
 
     def receipt_of(self, counter: str) -> str:
         """The receipt key of its change to this counter."""

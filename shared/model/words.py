@@ -15,7 +15,6 @@ from shared.model.buckets import (
     BrokerMillis,
     ByTime,
     Instant,
-    Millis,
     StoreMillis,
     WallMillis,
     WallSeconds,
@@ -349,9 +348,9 @@ class Reading(NamedTuple):
     def value(self) -> int:
         return self.applied + self.pending
 
-    def is_unused_for(self, span: Millis) -> bool:
-        """Whether it was not changed for so long, and nothing is pending. False if it is not known when it was."""
-        return 0 < self.updated <= self.as_of * 1_000 - span and not self.pending
+    def is_unused_since(self, when: WallMillis) -> bool:
+        """Whether it was not changed since then, and nothing is pending. False if nobody knows when it was changed."""
+        return 0 < self.updated <= when and not self.pending
 
 
 # How a sum finds its shard, and how shards are named.

@@ -115,6 +115,17 @@ def test_counters_are_compacted(place: Place, by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["itself", "the service"])
+def test_only_what_was_not_changed_for_long_is_deleted(place: Place, by: str) -> None:
+    prefix = f"unused by {by}:"
+    place.count(f"{prefix}a", f"{prefix}b")
+    how = ["--url", place.url] if by == "the service" else []
+    done = place("map", "--prefix", prefix, "--delete", "--unused-for", "1y", "--json", *how)
+    assert done.code == 0, done
+    said = json.loads(done.out)
+    assert (said["kind"], said["days"], said["visited"], said["changed"]) == ("expire", 366, 0, 0)
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
 def test_counts_by_time_are_exported(place: Place, by: str, tmp_path: Path) -> None:
     prefix, file = f"by {by}", tmp_path / "export"
     place.count(f"{prefix}:a", f"{prefix}:b")
@@ -161,6 +172,8 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
         ["--add", "1"], ["--prefix", "p"], ["--prefix", "p", "--add", "x"],
         ["--prefix", "p", "--add", "1", "--reset"], ["--prefix", "p", "--compact", "0"],
         ["--prefix", "p", "--export", "-", "--json"], ["--prefix", "p", "--add", "9007199254740992"],
+        ["--prefix", "p", "--add", "1", "--unused-for", "1d"], ["--prefix", "p", "--delete", "--unused-for", "12h"],
+        ["--prefix", "p", "--delete", "--unused-for", "long"],
         ["--prefix", "p", "--add", "1", "--by", "hour"], ["--prefix", "p", "--export", "f", "--by", "week"],
         ["--prefix", "p", "--export", "f", "--to", "2026-01-01T00:00:00Z"],
         ["--prefix", "p", "--export", "f", "--by", "hour", "--from", "yesterday"],

@@ -1,6 +1,7 @@
 """Jobs: something is done to each counter under a prefix, once."""
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +15,7 @@ from countersink_server.serve.run import _flush
 from shared.config.settings import Settings
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.jobs import KINDS, RUNNING
+from shared.model.jobs import EXPIRE, KINDS, RUNNING
 from shared.model.words import DEAD, Commit, Envelope, Receipt, View
 from shared.runtime.retry import Stop
 from shared.sqlite.broker import SqliteOverlay
@@ -173,7 +174,7 @@ async def accepted(service: Service) -> None:
     assert (await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(NEW, 1)}))).status == 202
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != EXPIRE])
 async def test_counters_that_are_only_pending_are_visited(service: Service, kind: str) -> None:
     await accepted(service)
     before = await service.totals()
@@ -537,3 +538,56 @@ async def test_running_flushers_do_jobs(tmp_path: Path) -> None:
         assert (await job(service, id_))["changed"] == 30
         stop.set()
         await flushing
+
+
+def age(folder: Path, days: int, *names: str) -> None:
+    """What was applied of these counters was applied so many days earlier."""
+    with closing(sqlite3.connect(folder / "countersink.db")) as db, db:
+        for name in names:
+            db.execute("UPDATE shards SET updated = updated - ? WHERE counter = ?", (days * 86_400_000, name))
+
+
+async def test_only_what_was_not_changed_for_long_expires(service: Service, tmp_path: Path) -> None:
+    await counted(service, "p:new", "p:old", "p:counted", "p:younger", "q:old")
+    age(tmp_path, 400, "p:old", "p:counted", "q:old")
+    age(tmp_path, 399, "p:younger")
+    await service.incr("p:counted", b'{"delta": 7}')
+    await service.incr("p:pending")
+    before = await service.totals()
+    begun = await service.post("/v1/jobs", b'{"kind": "expire", "prefix": "p:", "days": 400, "id": "j"}')
+    assert (begun.status, begun.json["days"]) == (202, 400)
+    await service.work()
+    done = await job(service, "j")
+    assert done == done | {"kind": "expire", "days": 400, "state": "done", "visited": 1, "changed": 1, "failed": 0}
+    del before["p:old"]
+    assert await service.totals() == before
+    await service.apply()
+    assert await service.totals() == before
+
+
+async def test_what_is_counted_while_it_expires_is_kept(service: Service, tmp_path: Path) -> None:
+    """Each counter is deleted with what it had, or left alone; and each increment that comes meanwhile counts once."""
+    names = [f"p:{number:03}" for number in range(100)]
+    await counted(service, *names)
+    before = await service.totals()
+    age(tmp_path, 500, *names)
+    await service.post("/v1/jobs", b'{"kind": "expire", "prefix": "p:", "days": 400, "id": "j"}')
+
+    async def count() -> None:
+        for name in names[::3]:
+            await service.incr(name, b'{"delta": 100000}')
+            await service.apply()
+
+    await asyncio.gather(service.work(), count())
+    await service.apply()
+    totals = await service.totals()
+    for name in names:
+        more = 100_000 if name in names[::3] else 0
+        assert totals.get(name, 0) in {more, before[name] + more if more else 0}
+    assert (await job(service, "j"))["failed"] == 0
+
+
+@pytest.mark.parametrize("days", [b"0", b"1.5", b'"400d"', b"36601", b"null"])
+async def test_days_are_whole_and_not_too_many(service: Service, days: bytes) -> None:
+    answer = await service.post("/v1/jobs", b'{"kind": "expire", "prefix": "", "days": %b}' % days)
+    assert (answer.status, answer.field) == (422, "days")

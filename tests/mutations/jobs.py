@@ -143,3 +143,10 @@ async def _(record: Any, self: Any, done: Any) -> Any:
 mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOB_WORKER, JOBS)(
     returning_later(True)
 )
+
+mutation("a job deletes what was counted lately", "shared.counters.setter.ChangeRequest.passes", JOBS_OVER_HTTP)(
+    lambda _: lambda self, reading: not reading.exists
+)
+mutation("a job deletes what is pending", "shared.model.words.Reading.is_unused_since", JOBS_OVER_HTTP)(
+    lambda _: lambda self, when: 0 < self.updated <= when
+)

@@ -19,6 +19,7 @@ PUBLISHING: Final = "tests/unit/accept/test_publishing.py"
 SPOOL: Final = "tests/unit/accept/test_spool.py"
 NEWER: Final = "tests/unit/flush/test_newer_versions.py"
 EVIDENCE: Final = "tests/unit/model/test_gone_members.py"
+LARGEST: Final = "tests/unit/counters/test_largest.py"
 ALL_NAMES: Final = "tests/unit/counters/test_reader.py"
 JOB_WORKER: Final = "tests/unit/jobs/test_worker.py"
 

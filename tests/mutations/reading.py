@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from tests.mutations.mutation import around, mutation, replaced, returning
-from tests.mutations.places import DEAD, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS
+from tests.mutations.mutation import around, mutation, replaced, returning, text
+from tests.mutations.places import DEAD, LARGEST, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS, STORE
 
 
 def _each_entry(view: Any, **fields: Any) -> Any:
@@ -112,3 +112,14 @@ async def _(read: Any, self: Any, age: Any, asked: Any) -> None:
         await read(self, age, asked)
     finally:
         self._asked.pop(age, None)
+
+
+mutation("what is pending takes places of the largest", "shared.sqlite.store.SqliteStore.largest", LARGEST)(
+    lambda largest: lambda self, snapshot, prefixes, limit, besides: largest(self, snapshot, prefixes, limit, ())
+)
+mutation("the largest are sought among what is stored alone", "shared.counters.pending.Pending.under", LARGEST)(
+    lambda under: lambda self, prefixes: ({}, under(self, prefixes)[1])
+)
+mutation("the largest are ranked by their first shards", "shared.sqlite.store._LARGEST", STORE)(
+    text("WHERE counter >= :first", "WHERE shard = 0 AND counter >= :first")
+)

@@ -9,9 +9,10 @@ const KINDS = {
   add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
   reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. Only setting them again undoes this." },
   delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again." },
+  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${how} days become 0 and leave the lists, until they are counted again.` },
   compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${how} shards then. Their values do not change. Reads cost less.` },
 };
-const DANGEROUS = new Set(["reset", "delete"]);
+const DANGEROUS = new Set(["reset", "delete", "expire"]);
 const MANY = 1000;
 const WHOLE = /^-?\d+$/;
 
