@@ -5,7 +5,6 @@ it.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ from countersink_server.cli.setup import add, connected
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
-from shared.model.imports import OTHERS, REDIS, VARIANTS, By, Source
+from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings
@@ -48,7 +47,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         required=True,
         metavar="URL",
         help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]; for export: the file; for redis:"
-        " redis://HOST[:PORT][/NUMBER]",
+        " redis://HOST[:PORT][/NUMBER]; for firestore-counter: firestore://PROJECT[/DATABASE]/COLLECTION",
+    )
+    parser.add_argument(
+        "--field",
+        dest="fields",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="for firestore-counter: the field of the documents that counts, such as visits or stats.visits",
     )
     parser.add_argument(
         "--match", default="*", metavar="PATTERN", help="for redis: the keys to read, such as 'page:*' [all]"
@@ -77,7 +84,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    check(options.variant, options.kind, options.names, options.match, options.refuse)
+    check(options)
     async with connected(options) as (settings, parts), _source(settings, options) as source:
         await _run(source, parts, settings, options)
 
@@ -87,15 +94,19 @@ def _source(settings: "Settings", options: argparse.Namespace) -> AbstractAsyncC
 
     variant = VARIANTS.get(options.variant)
     if variant is None:
-        return moving.source_of(options.variant, options.place, options.match)
+        return moving.source_of(options.variant, options.place, options.match, options.fields)
     return datastore.source_of(settings, variant, options.place, kind=options.kind, names=options.names)
 
 
-def check(name: str, kind: str, names: Sequence[str], match: str, refuse: Callable[[str], Any]) -> None:
+def check(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
+    name, kind, names, refuse = options.variant, options.kind, options.names, options.refuse
+    match, fields = options.match, options.fields
     variant = VARIANTS.get(name)
     if match != "*" and name != REDIS:
         refuse(f"argument --match: {name} has no keys to match")
+    if bool(fields) != (name == FIRESTORE):
+        refuse(f"argument --field: {name} {'has no fields' if fields else 'needs it'}")
     if variant is None:
         if kind:
             refuse(f"argument --kind: {name} has no kinds")

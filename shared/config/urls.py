@@ -13,6 +13,7 @@ _PUBSUB: Final = (
     " 255 letters, digits and -_.~+%"
 )
 _DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
+_FIRESTORE: Final = "firestore://PROJECT[/DATABASE]/COLLECTION"
 _REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
 _REDISES: Final = {"redis", "rediss", "valkey", "valkeys"}
 _NUMBER: Final = re.compile(r"/?[0-9]*")
@@ -29,6 +30,13 @@ class Datastore(NamedTuple):
     project: str
     database: str
     namespace: str
+
+
+class Firestore(NamedTuple):
+    project: str
+    database: str
+    collection: str
+    """The path of a collection: `pages`, or `users/ann/pages`."""
 
 
 def scheme_of(url: str) -> str:
@@ -59,6 +67,16 @@ def datastore(variable: str, url: str) -> Datastore:
     if parts.scheme != "datastore" or not parts.netloc or "/" in database:
         raise _wrong(variable, url, _DATASTORE)
     return Datastore(parts.netloc, "" if database == "(default)" else database, options.get("namespace", ""))
+
+
+def firestore(variable: str, url: str) -> Firestore:
+    """The last segments are the path of a collection, so their number is odd. With a database there is one more."""
+    parts = _split(variable, url, _FIRESTORE)
+    segments = unquote(parts.path)[1:].split("/")
+    if parts.scheme != "firestore" or not parts.netloc or parts.query or parts.fragment or not all(segments):
+        raise _wrong(variable, url, _FIRESTORE)
+    database = segments.pop(0) if len(segments) % 2 == 0 else "(default)"
+    return Firestore(parts.netloc, database, "/".join(segments))
 
 
 def redis(variable: str, url: str) -> None:

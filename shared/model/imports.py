@@ -72,9 +72,11 @@ VARIANTS: Final = {
 
 EXPORT: Final = "export"
 REDIS: Final = "redis"
+FIRESTORE: Final = "firestore-counter"
 OTHERS: Final = {
     EXPORT: "a file that countersink map --export wrote",
     REDIS: "whole numbers in keys of Redis, and in fields of hashes",
+    FIRESTORE: "Firebase's extension; name what counts with --field",
 }
 """What else can be imported: it is not in Datastore."""
 

@@ -1,6 +1,7 @@
 """Opens what `countersink import` reads outside of Datastore, and both ends of `countersink copy`."""
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import SettingsError
-from shared.model.imports import EXPORT, Source
+from shared.model.imports import EXPORT, FIRESTORE, Source
 from shared.model.moving import Origin
 from shared.moving.copy_file import CopyFile, written
 from shared.moving.export_file import ExportSource
+from shared.moving.firestore_counter import FirestoreCounters
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, Store
 from shared.runtime.clock import Clock, SystemClock
@@ -30,12 +32,22 @@ FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FIL
 
 
 @asynccontextmanager
-async def source_of(variant: str, url: str, match: str) -> AsyncIterator[Source]:
+async def source_of(variant: str, url: str, match: str, fields: Sequence[str]) -> AsyncIterator[Source]:
     """Enter it inside a running event loop. `SettingsError` says which argument cannot be used. `match`: the keys of
-    Redis to read, as its SCAN takes it.
+    Redis to read, as its SCAN takes it. `fields`: those of documents of Firestore that count.
     """
     if variant == EXPORT:
         yield ExportSource(Path(url))
+        return
+    if variant == FIRESTORE:
+        place, emulator = urls.firestore(FROM, url), os.environ.get("FIRESTORE_EMULATOR_HOST", "")
+        with needs("google", FROM, url):
+            import google.auth.transport.requests  # noqa: F401, PLC0415 (the extra may be missing)
+        counters = FirestoreCounters(place, fields, emulator)
+        try:
+            yield counters
+        finally:
+            await counters.close()
         return
     urls.redis(FROM, url)
     with needs("redis", FROM, urls.shown(url)):

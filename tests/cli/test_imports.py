@@ -83,6 +83,8 @@ def test_of_very_many_that_are_left_out_a_few_are_shown() -> None:
         (["--variant", "simple", "--name", "a", "--name", "b"], "argument --name: simple needs one"),
         (["--variant", "go", "--name", "n"], "argument --name: counters of go have names"),
         (["--variant", "export", "--match", "a*"], "argument --match: export has no keys to match"),
+        (["--variant", "firestore-counter"], "argument --field: firestore-counter needs it"),
+        (["--variant", "export", "--field", "visits"], "argument --field: export has no fields"),
         (["--variant", "export", "--kind", "K"], "argument --kind: export has no kinds"),
         (["--variant", "export", "--name", "n"], "argument --name: counters of export have names"),
     ],
