@@ -5,6 +5,7 @@ For example, `countersink up` runs on /data/c.db, and these are all the files:
     /data/c.db         the data; its table `broker` holds a random id that was made with the file
     /data/c.db-wal     SQLite's log: what was committed and is not in c.db yet
     /data/c.db-shm     SQLite's index of the log
+    /data/c.db-schema-15  a copy of c.db, from before it was converted for a later release
     /data/c.db-turn    the lock by which processes take turns to write; in it, the last sighting of c.db
     ~/.local/state/countersink/files/HASH.json          the same sighting, on another volume
 

@@ -1,7 +1,11 @@
 """Files of earlier releases are copied and converted, or left alone with a line that says what to do."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +21,7 @@ from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.schema import FIRST, Step
 from shared.sqlite.setup import SqliteSetup
+from tests.meta.checkout import ROOT
 from tests.world.manual_clock import ManualClock
 
 NEXT: Final = (Step("7.8.9", "ALTER TABLE shards ADD COLUMN of_a_test INTEGER NOT NULL DEFAULT 0"),)
@@ -57,6 +62,19 @@ def state(path: Path) -> tuple[Any, ...]:
     )
 
 
+NEVER_ENDS: Final = """
+import asyncio, sys
+from pathlib import Path
+from shared.sqlite import schema
+from shared.sqlite.database import Database
+
+async def convert():
+    Database(Path(sys.argv[1]))
+
+endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+schema.STEPS = (schema.Step("7.8.9", f"{sys.argv[2]}; CREATE TABLE endless AS {endless}"),)
+asyncio.run(convert())
+"""
 OLD: Final = (FIRST, "0.1.0", 1, 0)
 
 
@@ -130,12 +148,35 @@ async def test_doctor_says_that_the_next_start_converts_it(path: Path, monkeypat
 async def test_steps_that_fail_change_nothing_and_the_next_start_uses_the_copy(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start that is killed leaves the same behind."""
     with monkeypatch.context() as broken:
         broken.setattr(schema, "STEPS", (*NEXT, Step("8.0.0", "CREATE TABLE shards (a)")))
         with pytest.raises(SettingsError, match="already exists"):
             Database(path)
     assert state(path) == state(kept(path)) == OLD
+    copied = kept(path).stat().st_ino
+    monkeypatch.setattr(schema, "STEPS", NEXT)
+    await Database(path).close()
+    assert state(path) == (FIRST + 1, "7.8.9", 1, 1)
+    assert kept(path).stat().st_ino == copied
+
+
+def convert_until_killed(path: Path) -> None:
+    command = [sys.executable, "-c", NEVER_ENDS, str(path), NEXT[0].script]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
+        until = time.monotonic() + 60
+        log = Path(f"{path}-wal")
+        while not kept(path).exists() or not log.exists() or log.stat().st_size < 2**22:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+
+
+async def test_a_start_that_is_killed_in_the_middle_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_until_killed(path)
+    assert state(kept(path)) == OLD
     copied = kept(path).stat().st_ino
     monkeypatch.setattr(schema, "STEPS", NEXT)
     await Database(path).close()
