@@ -8,7 +8,8 @@ A folder for each release holds:
     expected.json       what is in the file
     entities.json       the entities of a namespace in Datastore, and what they hold
 
-`python -m tests.releases` makes the folder of the present version. Never change that of a released version.
+`python -m tests.releases` makes the folder of the present version. Run it again after each change until the tag is
+there, and never afterwards.
 """
 
 from pathlib import Path

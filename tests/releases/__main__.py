@@ -26,7 +26,7 @@ from tests.processes.harness import processes
 from tests.releases import SETTINGS, TOPIC
 from tests.releases.entities import make_entities, written
 
-ACCOUNTS: Final = 1_000
+ACCOUNTS: Final = 2_000
 """So many that a job over them has several tasks."""
 REFUSES: Final = (
     "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter = 'refused'"
@@ -123,9 +123,13 @@ async def make_file(folder: Path) -> dict[str, Any]:
                 db.execute("DROP TRIGGER rule")
             today = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
             await client.start_job("add", "account:", 10, id="bonus")
-            while not (await client.job("bonus")).tasks:
+        with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")  # nothing more is done of the job while this process looks
+            while db.execute("SELECT count(*) FROM done_tasks").fetchone() == (0,):
+                db.execute("ROLLBACK")
                 await asyncio.sleep(0.001)
-        await running.end(signal.SIGKILL)
+                db.execute("BEGIN IMMEDIATE")
+            await running.end(signal.SIGKILL)
         running = await started.start("ingest", "--port", "0")
         async with AsyncClient(running.url) as client:  # what it accepts stays pending
             await client.increment("page:home", 2)
