@@ -12,12 +12,13 @@ locals {
   # An alert brings its runbook, since a link to it would have to lead to a page that the reader may open.
   runbooks = { for section in split("\n## ", file("${path.module}/../../docs/runbooks.md")) : split("\n", section)[0] => section }
 
+  # Those on metrics of machines (node_exporter) are for machines of your own.
   from_prometheus = { for rule in local.rules : rule.alert => {
     query    = join("", [for token in regexall(local.tokens, trimspace(rule.expr)) : lookup(local.expanded, token, token)])
     duration = "${try(tonumber(regex("^[0-9]+", rule.for)) * local.seconds[regex("[smh]$", rule.for)], 0)}s"
     severity = upper(rule.labels.severity)
     says     = rule.annotations.description
-  } if can(rule.alert) && var.scraped }
+  } if can(rule.alert) && var.scraped && !strcontains(rule.expr, "node_") }
 
   from_google = {
     CountersinkDeadLetters = {
