@@ -42,6 +42,18 @@ def test_the_overlay_has_no_placeholder_left(tmp_path: Path) -> None:
     assert len(re.findall(re.escape(image), built)) == len(re.findall(r"image: ", built)) == 4
 
 
+def test_what_is_exported_is_whole() -> None:
+    """A variable is not known yet on the line that sets it."""
+    lines = re.findall(
+        r"^ +export (?!COUNTERSINK)[^$(\n]*(?:\$\w+[^$(\n]*)*$", "".join(steps("On Cloud Run")), re.MULTILINE
+    )
+    script = "\n".join([*lines, 'echo "$IMAGE"'])
+    done = subprocess.run(
+        ["bash", "-uc", script], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["europe-west1-docker.pkg.dev/my-project/countersink/countersink"]
+
+
 def test_the_variables_are_those_of_terraform() -> None:
     for title, folder in (("On Cloud Run", "cloudrun"), ("On GKE", "gke")):
         text = "".join(steps(title))
