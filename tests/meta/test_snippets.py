@@ -20,6 +20,7 @@ import pytest
 
 from countersink import AsyncClient
 from countersink_server.cli.main import parser_of_all
+from tests.emulators.proxy import proxy
 from tests.meta.checkout import ROOT
 from tests.needs import program
 from tests.processes.harness import Running, processes
@@ -29,7 +30,12 @@ SERVICE: Final = "http://127.0.0.1:8080"
 COMMAND: Final = ".venv/bin/countersink"
 NEEDS_A_TOPIC: Final = "messages"
 WAREHOUSE: Final = ROOT / "docs" / "recipes" / "warehouse.md"
-RUNS: Final = {"js": ("node",), "go": ("go", "run"), "php": ("php",)}
+RUNS: Final = {
+    "sh": ("bash", "count.sh"),
+    "js": ("node", "count.mjs"),
+    "go": ("go", "run", "count.go"),
+    "php": ("php", "count.php"),
+}
 OTHER_LANGUAGES: Final = WAREHOUSE.with_name("other-languages.md")
 
 
@@ -64,15 +70,15 @@ async def test_what_a_page_tells_you_to_type_works(page: Path, service: Running,
         await counters.increment("counted before", wait=10)
     for language, block in blocks(page, "sh", "python"):
         text = block.replace(SERVICE, service.url).replace(COMMAND, f"{sys.executable} -m countersink")
-        await works(["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text], service, tmp_path)
+        await works(["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text], service.url, tmp_path)
     if page == WAREHOUSE:
         check_tables(tmp_path)
 
 
-async def works(command: Sequence[str], service: Running, folder: Path) -> None:
+async def works(command: Sequence[str], url: str, folder: Path) -> None:
     environment = {
         **os.environ,
-        "COUNTERSINK_URL": service.url,
+        "COUNTERSINK_URL": url,
         "COUNTERSINK_BROKER": f"sqlite:///{folder}/.countersink/countersink.db",
         "XDG_STATE_HOME": f"{folder}/.countersink-state",
         "PYTHONPATH": str(ROOT),
@@ -98,12 +104,20 @@ def check_tables(folder: Path) -> None:
 @pytest.mark.check
 @pytest.mark.parametrize("page", [OTHER_LANGUAGES], ids=["recipe"])
 @pytest.mark.parametrize("language", RUNS)
-async def test_other_languages_count(page: Path, language: str, service: Running, tmp_path: Path) -> None:
-    name, *arguments = RUNS[language]
+async def test_other_languages_count_once_though_an_answer_is_lost(
+    page: Path, language: str, service: Running, tmp_path: Path
+) -> None:
     ((_, text),) = blocks(page, language)
-    (file,) = re.findall(r"// (count\.\w+)\n", text)
-    (tmp_path / file).write_text(text)
-    await works([program(name), *arguments, file], service, tmp_path)
+    name, *arguments = RUNS[language]
+    async with proxy(service.url.removeprefix("http://")) as between, asyncio.TaskGroup() as tasks:
+        url = f"http://{between.address}"
+        (tmp_path / arguments[-1]).write_text(text.replace(SERVICE, url))
+        between.lose_answers()
+        tasks.create_task(works([program(name), *arguments], url, tmp_path))
+        async with asyncio.timeout(60):
+            while not between.lost:
+                await asyncio.sleep(0.01)
+        between.cut()
     async with AsyncClient(service.url) as counters:
         assert {counter.name: counter.value async for counter in counters.list()} == {"page:home": 2, "downloads": 1}
 
