@@ -1,4 +1,4 @@
-"""The pages of docs/live-number.md, from another origin, in a real browser."""
+"""The pages of docs/live-number.md and of the leaderboard, from another origin, in a real browser."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,10 @@ from tests.http.keys import keys_file
 from tests.http.service import running
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "live-number.md"
-LIVE, ASKED = re.findall(r"```html\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BOARD: Final = PAGE.parent / "recipes" / "leaderboard.md"
+LIVE, ASKED, LARGEST = (
+    html for page in (PAGE, BOARD) for html in re.findall(r"```html\n(.*?)```", page.read_text(), re.DOTALL)
+)
 SHOWS: Final = "document.getElementById('reads').value == '{}'"
 
 
@@ -41,3 +44,22 @@ async def test_without_a_service_the_page_says_so(home: Site, page: Tab, snippet
     home.page = snippet.replace("https://counts.example.com", "http://127.0.0.1:1")
     await page.go(home.origin)
     await page.until(SHOWS.format("many"))
+
+
+async def test_a_page_shows_the_largest_and_keeps_up(tmp_path: Path, home: Site, page: Tab) -> None:
+    entry = {"scopes": ["read"], "prefixes": ["score:"], "origins": [home.origin], "publishable": True}
+    file, keys = keys_file(tmp_path, mine={}, board=entry)
+    async with running(tmp_path, keys_file=str(file)) as service:
+        mine = {"Authorization": f"Bearer {keys['mine']}"}
+
+        async def count(body: bytes) -> None:
+            assert (await service.ask("POST", "/v1/increments", body, mine)).status == 202
+
+        await count(b'{"counters": {"score:alice": 1200, "score:bob": 45, "other": 9999}}')
+        snippet = LARGEST.replace("https://counts.example.com", service.url).replace("cpk_board_\u2026", keys["board"])
+        home.page = snippet.replace("setTimeout(again, 5000)", "setTimeout(again, 50)").replace("&max_age=5", "")
+        await page.go(home.origin)
+        shown = "[...document.querySelectorAll('#board li')].map(line => line.textContent).join() == {!r}"
+        await page.until(shown.format("alice 1,200,bob 45"))
+        await count(b'{"counters": {"score:bob": 1955}}')
+        await page.until(shown.format("bob 2,000,alice 1,200"))

@@ -52,6 +52,10 @@ REQUESTS: Final[list[Sent]] = [
     ("GET", "/v1/counters?name=b&name=never&name=a", b"", {}),
     ("GET", "/v1/counters?prefix=c", b"", {}),
     ("GET", "/v1/counters?limit=x", b"", {}),
+    ("GET", "/v1/counters?contains=d/", b"", {}),
+    ("GET", "/v1/counters?order=value&limit=2", b"", {}),
+    ("GET", "/v1/counters?order=value&page_token=YQ==", b"", {}),
+    ("GET", "/v1/counters?order=value&contains=d", b"", {}),
     ("PUT", "/v1/counters/a", b'{"value":7}', {KEY: "s"}),
     ("PUT", "/v1/counters/a", b'{"value":7}', {KEY: "s"}),
     ("PUT", "/v1/counters/a", b'{"value":8}', {KEY: "s"}),
@@ -106,7 +110,7 @@ def use(url: str) -> list[Any]:
         before = counters.get("page:2").generation
         seen += [counters.set("page:2", 40, key="s"), counters.set("page:2", 40, key="s")]
         seen += [counters.delete("page:3", key="d"), counters.get("page:2").generation != before]
-        seen += map(shown, counters.get_many(["page:2", "page:3", "no"]))
+        seen += map(shown, [*counters.get_many(["page:2", "page:3", "no"]), *counters.top("page:", 3)])
         with pytest.raises(RejectedError) as refused:
             counters.increment("page:2", 2, id="one")
         seen.append((refused.value.status, refused.value.field))
