@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -10,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
 from tests.meta.test_installed import installed
+from tests.needs import program
 
 FOLDER: Final = ROOT / "clients" / "conformance"
 LONGEST: Final = 120.0
@@ -24,7 +27,22 @@ def python(folder: Path) -> tuple[list[str], Mapping[str, str]]:
     return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(path)}
 
 
-LANGUAGES: Final = {"python": python}
+def node(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    """The same for Node, in an empty project into which the package was installed."""
+    more = {
+        "npm_config_cache": str(folder / "cache"),
+        "npm_config_offline": "true",
+        "npm_config_update_notifier": "false",
+    }
+    npm = program("npm")
+    (packed,) = json.loads(run(npm, "pack", "--json", ROOT / "clients" / "node", cwd=folder, more=more))
+    (folder / "package.json").write_text("{}")
+    run(npm, "install", "--no-audit", "--no-fund", f"./{packed['filename']}", cwd=folder, more=more)
+    shutil.copy(FOLDER / "driver.mjs", folder)
+    return [program("node"), str(folder / "driver.mjs")], {}
+
+
+LANGUAGES: Final = {"python": python, "node": node}
 
 
 class Driver:
