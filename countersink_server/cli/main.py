@@ -13,6 +13,7 @@ from countersink.answers import RequestError
 from countersink_server.cli import (
     audit,
     backup,
+    check,
     completion,
     copy,
     counters,
@@ -91,6 +92,7 @@ def parser_of_all() -> CommandParser:
         dead_letters,
         map,
         audit,
+        check,
         backup,
         imports,
         copy,

@@ -80,18 +80,18 @@ class Bar:
     def show(self, job: "JobStatus", now: float) -> None:
         """`now` in seconds."""
         self._pace.take(now, job.visited, job.share)
-        self._write(line(job, self._pace))
+        self.write(line(job, self._pace))
 
     def end(self) -> None:
         if self._longest:
-            self._write("", "\r")
+            self.write("", "\r")
 
     def note(self, line: str) -> None:
         """Print a note where the bar was."""
         self.end()
         note(line)
 
-    def _write(self, text: str, end: str = "") -> None:
+    def write(self, text: str, end: str = "") -> None:
         if self._terminal is not None:
             self._longest = max(self._longest, len(text))
             print(f"\r{text:{self._longest}}", end=end, file=self._terminal, flush=True)

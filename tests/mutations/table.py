@@ -16,6 +16,7 @@ from tests.mutations import (  # noqa: F401 (each enters its own)
     reading,
     receipts,
     senders,
+    services,
     sets,
     shards,
 )

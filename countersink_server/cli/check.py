@@ -1,0 +1,209 @@
+"""The command check: counts on a running service, and says whether it keeps its promises."""
+
+import argparse
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from countersink.answers import RejectedError, UnavailableError
+from countersink_server.cli.arguments import seconds, whole
+from countersink_server.cli.output import Bar, flush, json_of, tell
+from countersink_server.cli.target import KEY, add_only_service, naming_the_url, url_of
+from shared.model.buckets import LENGTHS, written
+from shared.model.errors import CountersinkError
+
+if TYPE_CHECKING:
+    from countersink.transport import Transport
+    from countersink_server.check.ledger import Ledger, Verdict
+    from countersink_server.check.load import Load
+
+T = TypeVar("T")
+SECONDS: Final = 60.0
+CLIENTS: Final = 16
+APPLIED_WITHIN: Final = 120.0
+"""Seconds until everything is in the store, and the service can be asked again."""
+
+
+IF_WRONG: Final = 10.0
+"""The same if readings were wrong, so that the verdict is known."""
+EXACT_WITHIN: Final = 30.0
+"""The same of counts by time, when everything is in the store."""
+EXACT: Final = "exact"
+NOT_KEPT: Final = "not kept"
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser(
+        "check",
+        help="count on a running service, and check that it keeps its promises",
+        description="Let many clients count on a running service, with and without ids, retry, repeat and read; then"
+        " compare. Kill what you like meanwhile. It uses counters of its own, and deletes them afterwards if the key"
+        " has the scope admin. Exits with 1 if an increment is lost, counted twice, or missing in an exact reading.",
+    )
+    add_only_service(parser, "this command asks a running service: use --url, or countersink audit for the data")
+    parser.add_argument("--key", help=f"key of the service, with the scopes write and read; also {KEY}")
+    parser.add_argument("--seconds", type=seconds, default=SECONDS, metavar="N", help=f"how long [{SECONDS:g}]")
+    parser.add_argument(
+        "--clients", type=whole(2, 1_000), default=CLIENTS, metavar="N", help=f"clients at once [{CLIENTS}]"
+    )
+    parser.add_argument(
+        "--prefix", default="check:", metavar="P", help="what the names of its counters begin with [check:]"
+    )
+    parser.add_argument(
+        "--history", metavar="FILE", help="write each operation to this file, in the form of Jepsen's histories"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    parser.set_defaults(run=_check, refuse=parser.error)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from countersink.calls import header_of_caller  # noqa: PLC0415 (who asks for help should not wait for it)
+    from countersink.transport import Transport  # noqa: PLC0415 (as above)
+    from countersink_server.check.history import EdnHistory, NoHistory  # noqa: PLC0415 (as above)
+    from countersink_server.check.ledger import Ledger, judged  # noqa: PLC0415 (as above)
+    from countersink_server.check.load import Load  # noqa: PLC0415 (as above)
+
+    with naming_the_url(options):
+        url, headers = url_of(options), header_of_caller(options.key or os.environ.get(KEY))
+        Transport(url, headers, None).close()
+
+    def transport() -> "Transport":
+        return Transport(url, headers, None)
+
+    begun = datetime.now(UTC)
+    prefix = f"{options.prefix}{secrets.token_hex(4)}:"
+    with ExitStack() as stack:
+        service = stack.enter_context(closing(transport()))
+        file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
+        _ask(service, "GET", "/version")  # a wrong URL is said at once
+        ledger = Ledger(EdnHistory(file) if file else NoHistory())
+        load = Load(transport, ledger, prefix)
+        bar = Bar()
+        try:
+            load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
+        finally:
+            bar.end()
+        values = _settled(service, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)
+        verdict = judged(ledger.sums, {name: one["value"] for name, one in values.items()})
+        series = _series(service, values, begun)
+        left = _delete(service, load.names)
+    broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT}
+    found = {
+        **verdict._asdict(),
+        "exact_readings": ledger.exact,
+        "wrong_readings": ledger.wrong,
+        "other_readings": ledger.inexact,
+        "series": series,
+        "requests": load.attempts,
+        "without_answer": load.failures,
+        "examples": ledger.examples,
+        "ok": not broken,
+    }
+    if options.json:
+        tell(json_of(found))
+    else:
+        _report(verdict, ledger, found, left)
+    flush()
+    if broken:
+        raise CountersinkError("a promise is broken")
+
+
+def _progress(ledger: "Ledger", load: "Load") -> str:
+    accepted = sum(one.accepted for one in list(ledger.sums.values()))
+    return f"{accepted:,} accepted, {ledger.exact:,} exact readings, {ledger.wrong} wrong, {load.failures:,} failures"
+
+
+def _report(verdict: "Verdict", ledger: "Ledger", found: Mapping[str, Any], left: str) -> None:
+    rows = (
+        ("accepted", verdict.accepted, ""),
+        ("unknown", verdict.unknown, "sent without an id or a clear answer: each may have counted"),
+        ("counted", verdict.counted, ""),
+        ("lost", verdict.lost, "accepted, and not counted"),
+        ("doubled", verdict.doubled, "counted more often than sent"),
+        ("exact reads", ledger.exact, f"{ledger.wrong:,} of them wrong"),
+        ("other reads", ledger.inexact, "the service said that they may not be exact" if ledger.inexact else ""),
+        ("requests", found["requests"], f"{found['without_answer']:,} failed"),
+    )
+    for name, number, meaning in rows:
+        tell(f"{name:12} {number:>12,}  {meaning}".rstrip())
+    tell(f"{'by time':12} {found['series']:>12}")
+    for example in ledger.examples:
+        tell(f"wrong: {example}")
+    if left:
+        tell(left)
+    tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
+
+
+def _settled(service: "Transport", names: list[str], within: float) -> Mapping[str, Mapping[str, Any]]:
+    """The counters after everything that was accepted is applied. The service may be away for a while."""
+    path = "/v1/counters?" + urlencode([("max_age", "0"), *(("name", name) for name in names)])
+
+    def look() -> Mapping[str, Mapping[str, Any]] | None:
+        found = {one["name"]: one for one in _ask(service, "GET", path)["counters"]}
+        return None if any(one["pending"] for one in found.values()) else found
+
+    return _until(look, "not everything was applied", within)
+
+
+def _series(service: "Transport", values: Mapping[str, Mapping[str, Any]], begun: datetime) -> str:
+    """Whether the counts by time add up to the totals, if the service keeps some."""
+    range_ = {"from": written(begun - timedelta(days=1)), "to": written(begun + timedelta(days=2))}
+    for by in LENGTHS:
+        asked = urlencode({"by": by} | range_)
+        try:
+            for name, one in values.items():
+                total = _total(service, f"/v1/counters/{quote(name, safe='')}/series?{asked}")
+                if total != one["value"]:
+                    return f"{name} is {one['value']}, but its counts by {by} add up to {total}"
+        except RejectedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+        else:
+            return EXACT
+    return NOT_KEPT
+
+
+def _total(service: "Transport", path: str) -> int:
+    def look() -> int | None:
+        found = _ask(service, "GET", path)
+        return int(found["total"]) if found["exact"] else None
+
+    return _until(look, "counts by time did not become exact", EXACT_WITHIN)
+
+
+def _delete(service: "Transport", names: list[str]) -> str:
+    """Remove the counters. Returns what to do if the key may not."""
+    try:
+        for name in names:
+            _until(partial(_ask, service, "DELETE", f"/v1/counters/{quote(name, safe='')}"), "no counter was deleted")
+    except RejectedError as error:
+        return f"its counters remain ({error}): delete {names[0]} to {names[-1]}"
+    return ""
+
+
+def _ask(service: "Transport", method: str, path: str) -> Any:
+    from countersink.transport import Request  # noqa: PLC0415 (as above)
+
+    return service.attempt(Request(method, path), 10.0).object
+
+
+def _until(look: Callable[[], T | None], why: str, within: float = APPLIED_WITHIN) -> T:
+    """What `look` finds, as soon as it finds something."""
+    until = time.monotonic() + within
+    said = ""
+    while time.monotonic() < until:
+        try:
+            if (found := look()) is not None:
+                return found
+        except UnavailableError as error:
+            said = f": {error}"
+        time.sleep(0.1)
+    raise CountersinkError(f"{why} within {within:g} s after the load{said}. countersink doctor may say why")

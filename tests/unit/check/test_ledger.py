@@ -1,0 +1,83 @@
+"""Which readings and last values break a promise."""
+
+import io
+
+import pytest
+
+from countersink_server.check.history import EdnHistory, NoHistory
+from countersink_server.check.ledger import MOST_EXAMPLES, Ledger, Verdict, judged
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(NoHistory())
+
+
+def read(ledger: Ledger, value: int, *, exact: bool = True) -> bool:
+    """Whether the reading is right. It begins and ends now."""
+    wrong = ledger.wrong
+    ledger.saw(ledger.looks(["a"]), "a", value, exact=exact)
+    return ledger.wrong == wrong
+
+
+def test_a_reading_has_what_was_accepted_and_may_have_what_is_under_way(ledger: Ledger) -> None:
+    ledger.accepted(ledger.sends({"a": 3}))
+    ledger.sends({"a": 2})
+    assert [read(ledger, value) for value in (2, 3, 4, 5, 6)] == [False, True, True, True, False]
+
+
+def test_what_is_accepted_while_a_read_is_under_way_may_be_missing(ledger: Ledger) -> None:
+    look = ledger.looks(["a"])
+    ledger.accepted(ledger.sends({"a": 3}))
+    ledger.saw(look, "a", 0, exact=True)
+    assert ledger.wrong == 0
+
+
+def test_what_was_shown_stays_shown(ledger: Ledger) -> None:
+    before = ledger.looks(["a"])
+    ledger.sends({"a": 3})
+    assert read(ledger, 3)
+    assert not read(ledger, 0)
+    ledger.saw(before, "a", 0, exact=True)
+    assert ledger.wrong == 1, "it began before"
+
+
+def test_what_was_refused_must_not_count_and_what_is_unclear_may(ledger: Ledger) -> None:
+    ledger.refused(ledger.sends({"a": 3}))
+    ledger.unclear(ledger.sends({"a": 2}))
+    assert [read(ledger, value) for value in (0, 2, 3)] == [True, True, False]
+
+
+def test_a_reading_that_claims_nothing_is_not_judged(ledger: Ledger) -> None:
+    ledger.accepted(ledger.sends({"a": 3}))
+    assert read(ledger, 0, exact=False)
+    assert read(ledger, 99, exact=False)
+    assert (ledger.exact, ledger.inexact) == (0, 2)
+
+
+def test_few_examples_are_kept(ledger: Ledger) -> None:
+    for _ in range(MOST_EXAMPLES + 5):
+        assert not read(ledger, 1)
+    assert (len(ledger.examples), ledger.wrong) == (MOST_EXAMPLES, MOST_EXAMPLES + 5)
+
+
+def test_losses_and_doubles_of_different_counters_do_not_cancel_out(ledger: Ledger) -> None:
+    ledger.accepted(ledger.sends({"a": 3, "b": 3, "c": 1}))
+    ledger.unclear(ledger.sends({"c": 4}))
+    assert judged(ledger.sums, {"a": 1, "b": 5, "c": 5}) == Verdict(7, 4, 11, lost=2, doubled=2)
+    assert judged(ledger.sums, {"a": 3, "b": 3}) == Verdict(7, 4, 6, lost=1, doubled=0)
+
+
+def test_a_history_has_a_line_at_each_end() -> None:
+    file = io.StringIO()
+    ledger = Ledger(EdnHistory(file))
+    ledger.accepted(ledger.sends({"a": 3}))
+    look = ledger.looks(["a"])
+    ledger.saw(look, "a", 3, exact=True)
+    lines = [line.split(", ", 2)[2] for line in file.getvalue().splitlines()]
+    assert lines == [
+        ':type :invoke, :f :add, :value ["a" 3], :process 1}',
+        ':type :ok, :f :add, :value ["a" 3], :process 1}',
+        ':type :invoke, :f :read, :value ["a" nil], :process 2}',
+        ':type :ok, :f :read, :value ["a" 3], :process 2}',
+    ]
