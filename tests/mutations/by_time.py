@@ -49,7 +49,7 @@ mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_to
 )
 
 
-@replaced("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
+@replaced("nobody asks what was counted before", FOLLOWED + "followed_in", DATASTORE)
 async def _(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
     return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
 
