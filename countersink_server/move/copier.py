@@ -96,8 +96,8 @@ class Copier:
         found, is there.
         """
         report = self.report
-        report.differences += [one async for one in self._unequal(prefix)]
         _, counts = await self._counts(prefix, write=False)
+        report.differences += [one async for one in self._unequal(prefix)]
         if counts:
             report.differences.append(("", f"{counts} counts by time differ"))
 

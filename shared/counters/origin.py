@@ -29,6 +29,12 @@ class StoreOrigin:
             for one in await self._read(names):
                 yield one
             after = names[-1]
+        after = ""
+        while names := await self._store.dead_names(prefix, after, PAGE):
+            there = await self._store.shards(names)
+            for one in await self._read([name for name in names if name not in there]):
+                yield one
+            after = names[-1]
 
     async def counter(self, name: str) -> Foreign | None:
         return next(iter(await self._read([name])), None)
@@ -76,7 +82,7 @@ class StoreOrigin:
 
 
 def _foreign(name: str, total: Total) -> Foreign | None:
-    if not total.shards or (total.guard.deleted and not total.value):
+    if not total.dead and (not total.shards or (total.guard.deleted and not total.value)):
         return None
     flaw = total.flaw or ("a dead letter of it is neither replayed nor dropped" if total.dead else "")
     return Foreign(name, total.value, flaw)

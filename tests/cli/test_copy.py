@@ -17,10 +17,11 @@ from countersink_server.move.copier import Copier, Place
 from countersink_server.move.importer import ImportOptions
 from shared.counters.origin import StoreOrigin
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import DAY, Millis, StoreMillis
+from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis
+from shared.model.dead_letters import with_body
 from shared.model.moving import moved_receipt
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_set, notes_of_change, notes_of_commit
-from shared.model.words import Commit, Guard, Receipt
+from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt
 from shared.runtime.clock import SystemClock
 from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.database import Database
@@ -116,11 +117,11 @@ async def files(tmp_path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]
         await each.close()
 
 
-async def copied(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
+def copier_of(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
     async def waiting() -> int:
         return 0
 
-    copier = Copier(
+    return Copier(
         StoreOrigin(one, "one", waiting),
         Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock())),
         SystemClock(),
@@ -128,6 +129,10 @@ async def copied(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge
         merge=merge,
         progress=lambda *_: None,
     )
+
+
+async def copied(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
+    copier = copier_of(one, two, dry=dry, merge=merge)
     await copier.copy("")
     await copier.compare("")
     return copier
@@ -159,6 +164,32 @@ async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall
     for _ in range(2):
         report = (await copied(one, two, merge=True)).report
         assert (await total(two, "a"), await hours(two), report.differences) == (10, {1: 10}, [])
+
+
+async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteStore]) -> None:
+    one, two = files
+    await one.apply(adding((1, 5)))
+    await one.apply(commit(("b", 2)))
+    copier = copier_of(one, two)
+    await copier.copy("")
+    await one.apply(adding((1, 3), (2, 1)))
+    await two.apply(commit(("b", 1)))
+    await copier.compare("")
+    assert copier.report.differences == [
+        ("a", "9 in the origin, 5 there"),
+        ("b", "2 in the origin, 3 there"),
+        ("", "2 counts by time differ"),
+    ]
+
+
+async def test_a_dead_letter_is_a_difference(files: tuple[SqliteStore, SqliteStore]) -> None:
+    one, two = files
+    await one.apply(commit(("a", 5)))
+    envelope = Envelope("e", {"a": 7, "b": 7}, {}, (), 1)
+    dead = with_body(Receipt(envelope.key, LATER, DEAD), envelope, "why", BrokerMillis(1))
+    await one.apply(Commit((dead,), ()))
+    report = (await copied(one, two)).report
+    assert report.differences == [(name, "a dead letter of it is neither replayed nor dropped") for name in "ab"]
 
 
 async def test_a_dry_run_writes_nothing(files: tuple[SqliteStore, SqliteStore]) -> None:

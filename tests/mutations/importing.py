@@ -57,7 +57,7 @@ async def _(commit: Any, self: Any, todo: Any, full: Any) -> Any:
 
 @around("an import follows a counter down", "countersink_server.move.importer.Importer._again", IMPORTER)
 async def _(again: Any, self: Any, name: str, mark: int) -> Any:
-    return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
+    return await again(altered(self, _options=replace(self._options, shrink=True)), name, mark)
 
 
 @around(

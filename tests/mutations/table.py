@@ -11,6 +11,7 @@ from tests.mutations import (  # noqa: F401 (each enters its own)
     jobs,
     letters,
     messages,
+    moving,
     overlay_in_redis,
     publishing,
     reading,

@@ -1,0 +1,79 @@
+"""Mutations of copies between stores, and of what is imported from elsewhere."""
+
+from typing import Any
+
+from tests.mutations.mutation import around, replaced
+
+COPIES = "tests/cli/test_copy.py"
+EXPORTS = "tests/cli/test_import_export.py"
+ARRIVALS = "tests/contracts/test_sqlite.py"
+
+
+@replaced("a copy forgets the ids", "countersink_server.move.copier.Copier._receipts", COPIES)
+async def _(self: Any, *, write: bool) -> tuple[int, int]:
+    return 0, 0
+
+
+@around("a copy adds what a counter has already", "countersink_server.move.copier.CheckedSource._checked", COPIES)
+async def _(checked: Any, self: Any, page: Any) -> Any:
+    await checked(self, page)
+    return page
+
+
+@around("a counter that holds 0 is not copied", "countersink_server.move.copier.CheckedSource._checked", COPIES)
+async def _(checked: Any, self: Any, page: Any) -> Any:
+    return await checked(self, [one for one in page if one.total])
+
+
+@replaced("a copy says that all is equal", "countersink_server.move.copier.Copier._unequal", COPIES)
+async def _(self: Any, prefix: str) -> Any:
+    for _ in ():
+        yield "", ""
+
+
+@around("the sums in notes are copied", "shared.model.moving.said_again", COPIES)
+def _(said_again: Any, note: bytes) -> bytes:
+    return note
+
+
+@replaced("the receipt of a request with a key stays behind", "shared.model.moving.moved_receipt", COPIES)
+def _(receipt: Any, now: Any) -> Any:
+    return None
+
+
+@around("a receipt is copied with its time in the other store", "shared.model.moving.MovedReceipt.at", COPIES)
+def _(at: Any, self: Any, now: Any) -> Any:
+    return at(self, now)._replace(expires=self.left)
+
+
+@around("counts by time of all origins go to one shard", "shared.model.moving.shard_of_copy", ARRIVALS)
+def _(shard_of_copy: Any, source: str) -> int:
+    return int(shard_of_copy(""))
+
+
+@replaced("the rules of the origin are forgotten", "shared.sqlite.arrivals.SqliteArrivals.follow", ARRIVALS)
+async def _(self: Any, followed: Any) -> None:
+    return None
+
+
+@replaced("every count by time is taken to be there", "shared.sqlite.arrivals.SqliteArrivals.lacking", ARRIVALS, COPIES)
+async def _(self: Any, counts: Any) -> Any:
+    return []
+
+
+@around("a file that is cut off is copied", "shared.moving.copy_file._lines", COPIES)
+def _(lines: Any, file: Any) -> Any:
+    import json  # noqa: PLC0415 (it stands in for all of it)
+
+    return [said for line in file.read_bytes().splitlines() if "lines" not in (said := json.loads(line))]
+
+
+@replaced(
+    "an export that names a counter twice is imported",
+    "shared.moving.export_file.totals_in",
+    EXPORTS,
+)
+def _(file: Any) -> dict[str, int]:
+    import json  # noqa: PLC0415 (as above)
+
+    return {one["name"]: one["value"] for one in map(json.loads, file.read_bytes().splitlines())}
