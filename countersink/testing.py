@@ -38,7 +38,9 @@ class Service:
         self._counts = _Counts()
         self._server = _Server(self._counts, port)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(TURN,), name="countersink-testing")
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(TURN,), name="countersink-testing", daemon=True
+        )
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -162,7 +164,9 @@ class _Counts:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that `server_close` waits for them
+    """Its threads are daemons: a program that forgets to close it can end."""
+
+    request_queue_size = 128
 
     def __init__(self, counts: _Counts, port: int) -> None:
         self.counts = counts

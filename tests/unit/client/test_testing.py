@@ -64,6 +64,23 @@ def test_it_ends_connections_and_frees_its_port() -> None:
             assert second.values() == {"a": 2}
 
 
+def test_a_program_that_forgets_to_close_it_ends_and_its_client_still_sends() -> None:
+    forgets = """
+import atexit
+atexit.register(lambda: print(service.values()))
+from countersink import Client
+from countersink.testing import Service
+service = Service()
+counters = Client(service.url, interval=60)
+counters.increment("a")
+counters.incr("b")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", forgets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("{'a': 1, 'b': 1}\n", "")
+
+
 def test_what_it_cannot_do_is_said() -> None:
     with Service() as service, Client(service.url) as counters:
         with pytest.raises(RejectedError, match=r"countersink\.testing can't do POST /v1/jobs"):
