@@ -22,6 +22,7 @@ from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name, flaw_of_p
 TURN: Final = 0.02
 """Seconds between two looks whether the service is to end."""
 PAGE: Final = 100
+LISTED_BY: Final = ("name", "prefix", "contains", "order", "limit", "page_token", "max_age")
 _FIELDS: Final = {"delta": flaw_of_delta, "id": flaw_of_id, "counter": flaw_of_name, "value": flaw_of_delta}
 
 Object = dict[str, Any]
@@ -94,6 +95,7 @@ class _Counts:
         with self._lock:
             self._totals: dict[str, int] = {}
             self._generations: Sums[str] = Sums()
+            self._updated: dict[str, str] = {}
             self._ids: dict[tuple[str, str], int] = {}
             self._batches: dict[str, Sums[str]] = {}
             self._changes: dict[tuple[str, str], Object] = {}
@@ -111,10 +113,11 @@ class _Counts:
                 "applied": value,
                 "pending": 0,
                 "exact": True,
-                "as_of": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "as_of": _now(),
                 "shards": int(name in self._totals),
                 "exists": name in self._totals,
                 "generation": self._generations[name],
+                "updated_at": self._updated.get(name),
             }
 
     def count(self, items: Sequence[_Increment], key: str | None = None) -> int:
@@ -142,8 +145,9 @@ class _Counts:
                 raise _RefusedError(422, "this key was used with another body before", "Idempotency-Key")
             self._ids |= ids
             for item in fresh:
-                if item.delta or item.counter in self._totals:
+                if item.delta:
                     self._totals[item.counter] = self._totals.get(item.counter, 0) + item.delta
+                    self._updated[item.counter] = _now()
             return len(items) - len(fresh)
 
     def change(self, name: str, value: int, key: str | None, *, exists: bool = True) -> Object:
@@ -154,6 +158,7 @@ class _Counts:
                 done = {"name": name, "before": self._totals.get(name, 0), "after": value}
                 self._totals[name] = value
                 self._generations[name] += 1
+                self._updated[name] = _now()
                 if not exists:
                     del self._totals[name]
                 if key is not None:
@@ -294,6 +299,8 @@ def _waited(
 
 
 def _list(counts: _Counts, query: Query) -> Object:
+    if query.keys() - {*LISTED_BY}:
+        raise _RefusedError(404, f"countersink.testing lists counters by {', '.join(LISTED_BY)} alone")
     if names := query.get("name"):
         for name in names:
             _fields({"counter": name}, {"counter"})
@@ -309,6 +316,10 @@ def _list(counts: _Counts, query: Query) -> Object:
     page = found[: _whole(limit or str(PAGE), "limit")]
     token = page[-1] if len(page) < len(found) and not by_value else None
     return {"counters": [counts.read(name) for name in page], "next_page_token": token, "exact": True}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _name(segment: str) -> str:

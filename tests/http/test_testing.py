@@ -12,7 +12,8 @@ from tests.http.service import Service
 
 Sent = tuple[str, str, bytes, Mapping[str, str]]
 KEY: Final = "Idempotency-Key"
-VARIES: Final = {"receipt", "detail", "reason", "title", "type", "applied", "pending", "as_of", "shards", "generation"}
+WHEN: Final = {"applied", "pending", "as_of", "updated_at"}
+VARIES: Final = WHEN | {"receipt", "detail", "reason", "title", "type", "shards", "generation"}
 """Fields whose values may differ: when an increment is applied, and how an error is worded, is not promised."""
 REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),

@@ -32,6 +32,8 @@ def test_all_threads_count() -> None:
             pass
         assert service.value("a") == 200
         assert service.value("b") == 0
+        assert counters.get("a").updated_at is not None
+        assert counters.get("b").updated_at is None
 
 
 async def test_a_client_for_asyncio_counts() -> None:
