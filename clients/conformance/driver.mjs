@@ -9,8 +9,8 @@ const { url, interval = 0.2, ...options } = JSON.parse(process.argv[2]);
 const counters = new Client(url, { interval: interval * 1_000, ...options });
 
 const steps = {
-  incr({ name, names = 0, times = 1, by, id }) {
-    const all = names ? Array.from({ length: names }, (_, number) => `${name}-${number}`) : [name];
+  incr({ name, each = 0, times = 1, by, id }) {
+    const all = each ? Array.from({ length: each }, (_, number) => `${name}-${number}`) : [name];
     for (let number = 0; number < times; number++) for (const one of all) counters.incr(one, by, { id });
     return {};
   },
@@ -36,7 +36,7 @@ const steps = {
     }
     return { values };
   },
-  series: async ({ name, by }) => ({ total: (await counters.series(name, { by })).total }),
+  series: async ({ name, period: by }) => ({ total: (await counters.series(name, { by })).total }),
   async children({ number, name, times }) {
     const task = JSON.stringify({ name, times });
     const all = Array.from({ length: number }, () => fork(fileURLToPath(import.meta.url), [process.argv[2], task]));

@@ -13,9 +13,9 @@ options = json.loads(sys.argv[1])
 counters = Client(options.pop("url"), **options)
 
 
-def incr(name: str, names: int = 0, times: int = 1, **more: Any) -> dict[str, Any]:
+def incr(name: str, each: int = 0, times: int = 1, **more: Any) -> dict[str, Any]:
     for _ in range(times):
-        for one in [f"{name}-{number}" for number in range(names)] or [name]:
+        for one in [f"{name}-{number}" for number in range(each)] or [name]:
             counters.incr(one, **more)
     return {}
 

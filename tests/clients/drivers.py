@@ -42,7 +42,22 @@ def node(folder: Path) -> tuple[list[str], Mapping[str, str]]:
     return [program("node"), str(folder / "driver.mjs")], {}
 
 
-LANGUAGES: Final = {"python": python, "node": node}
+GO: Final = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+"""Nothing is downloaded."""
+
+
+def go(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    """The same for Go, in an empty module that requires the client's, with the race detector."""
+    there = ROOT / "clients" / "go"
+    (folder / "go.mod").write_text(
+        f"module driver\ngo 1.19\nrequire countersink v0.1.0\nreplace countersink => {there}\n"
+    )
+    shutil.copy(FOLDER / "driver.go", folder)
+    run(program("go"), "build", "-race", "-o", "driver", ".", cwd=folder, more=GO)
+    return [str(folder / "driver")], {}
+
+
+LANGUAGES: Final = {"python": python, "node": node, "go": go}
 
 
 class Driver:

@@ -1,0 +1,3 @@
+module countersink
+
+go 1.19
