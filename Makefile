@@ -70,9 +70,11 @@ bench: $(VENV)/.installed-dev ## measure for ten minutes; writes bench/results.j
 bench-quick: $(VENV)/.installed-dev ## fail if the service became slower than noise explains, in a minute
 	$(BIN)/python -m bench --quick
 
-dist: $(VENV)/.installed ## build wheels and sources of client and server in dist/, and the image (ARGS='--build-arg BASE=IMAGE')
+dist: $(VENV)/.installed ## build wheels and sources of client and server, the package for Node in dist/, and the image (ARGS='--build-arg BASE=IMAGE')
 	@rm -rf dist
 	@for project in countersink .; do (cd "$$project" && "$(CURDIR)/$(BIN)/python" -m hatchling build --directory "$(CURDIR)/dist") || exit 1; done
+	@if command -v npm >/dev/null; then npm pack --silent --pack-destination dist ./clients/node >/dev/null; \
+	else echo 'There is no package for Node: install npm' >&2; fi
 	@for builder in docker podman buildah none; do $$builder info >/dev/null 2>&1 && break; done; \
 	if [ $$builder = none ]; then \
 	    echo 'dist/ has the wheels and sources. There is no image: start Docker, or install Podman or Buildah' >&2; \

@@ -50,6 +50,7 @@ STEPS = {
     "list": lambda prefix: {"names": [counter.name for counter in counters.list(prefix, page=2)]},
     "top": lambda prefix, n: {"names": [counter.name for counter in counters.top(prefix, n)]},
     "watch": watch,
+    "series": lambda name, period: {"total": counters.series(name, period).total},
     "children": children,
 }
 

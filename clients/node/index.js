@@ -82,7 +82,7 @@ class Client {
     return counters.map(counterOf);
   }
 
-  async series(name, { by = "hour", from, to } = {}) {
+  async series(name, { by = "day", from, to } = {}) {
     const answer = await this.#ask(`${pathOf(name)}/series${query([["by", by], ["from", instant(from)], ["to", instant(to)]])}`);
     const points = answer.points.map((point) => ({ ...point, from: new Date(point.from) }));
     const { as_of: asOf, ...rest } = answer;

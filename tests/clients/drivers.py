@@ -17,17 +17,19 @@ from tests.meta.test_installed import installed
 from tests.needs import program
 
 FOLDER: Final = ROOT / "clients" / "conformance"
+Built = tuple[list[str], Mapping[str, str]]
+"""The command of a driver, and the variables that it needs."""
 LONGEST: Final = 120.0
 """Seconds for one step."""
 
 
-def python(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+def python(folder: Path) -> Built:
     """The command and the variables of the driver, with the client of a wheel and no other package."""
     path = installed(folder, "countersink", wheel=True)
     return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(path)}
 
 
-def node(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+def node(folder: Path) -> Built:
     """The same for Node, in an empty project into which the package was installed."""
     more = {
         "npm_config_cache": str(folder / "cache"),
@@ -46,7 +48,7 @@ GO: Final = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "G
 """Nothing is downloaded."""
 
 
-def go(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+def go(folder: Path) -> Built:
     """The same for Go, in an empty module that requires the client's, with the race detector."""
     there = ROOT / "clients" / "go"
     (folder / "go.mod").write_text(
@@ -69,7 +71,7 @@ class Driver:
         self._text = b""
 
     @classmethod
-    async def start(cls, built: tuple[list[str], Mapping[str, str]], options: Mapping[str, Any]) -> "Driver":
+    async def start(cls, built: Built, options: Mapping[str, Any]) -> "Driver":
         command, more = built
         environment = os.environ | dict(more)
         return cls(

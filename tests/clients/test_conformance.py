@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import signal
-import urllib.request
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +14,15 @@ from typing import Any, Final
 import pytest
 
 from countersink import Client
-from tests.clients.drivers import FOLDER, LANGUAGES, LONGEST, Driver
+from tests.clients import broken
+from tests.clients.broken import BROKEN
+from tests.clients.drivers import FOLDER, LANGUAGES, LONGEST, Built, Driver
 from tests.clients.faulty import Asked, Fault, Faulty, faulty
+from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, Running, processes
 
-SCENARIOS: Final[list[dict[str, Any]]] = json.loads((FOLDER / "scenarios.json").read_text())
+Scenario = Mapping[str, Any]
+SCENARIOS: Final[list[Scenario]] = json.loads((FOLDER / "scenarios.json").read_text())
 OWN: Final = frozenset(("asked", "client", "fault", "service"))
 """Steps that the runner does."""
 CRASHED: Final = re.compile(r"Traceback|^panic:|^    at |DATA RACE", re.MULTILINE)
@@ -35,17 +39,17 @@ def cases() -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[str], Mapping[str, str]]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     """The commands of the drivers, which are built when the first test asks for them."""
     folder = tmp_path_factory.mktemp("clients")
 
-    class Built(dict[str, tuple[list[str], Mapping[str, str]]]):
+    class Commands(dict[str, Built]):
         def __missing__(self, language: str) -> tuple[list[str], Mapping[str, str]]:
             (folder / language).mkdir()
             self[language] = LANGUAGES[language](folder / language)
             return self[language]
 
-    return Built()
+    return Commands()
 
 
 @pytest.fixture
@@ -119,24 +123,16 @@ def judge_requests(proxy: Faulty) -> None:
     assert not proxy.early, "sent again before Retry-After"
 
 
-def needs(url: str, what: str) -> bool:
-    """Whether the service lists counters with this parameter."""
-    with urllib.request.urlopen(f"{url}/openapi.json", timeout=LONGEST) as answer:
-        listed = json.load(answer)["paths"]["/v1/counters"]["get"]["parameters"]
-    return any(parameter["name"] == what for parameter in listed)
-
-
 @pytest.mark.parametrize(("language", "scenario"), cases())
 async def test_a_client_keeps_its_promises(
-    language: str,
-    scenario: Mapping[str, Any],
-    built: Mapping[str, tuple[list[str], Mapping[str, str]]],
-    there: Processes,
+    language: str, scenario: Scenario, built: Mapping[str, Built], there: Processes
 ) -> None:
-    command = built[language]
+    await play(scenario, built[language], there)
+
+
+async def play(scenario: Scenario, command: Built, there: Processes) -> None:
+    """Do the scenario with this driver. Fails if a promise is broken."""
     service = await there.start("up", "--port", "0")
-    if "needs" in scenario and not await asyncio.to_thread(needs, service.url, scenario["needs"]):
-        pytest.skip(f"this service does not have {scenario['needs']!r}")
 
     def count(deltas: Mapping[str, int]) -> None:
         with Client(service.url) as direct:
@@ -169,3 +165,11 @@ def counted(url: str, names: list[str]) -> dict[str, int]:
         counters = direct.get_many(names, max_age=0)
     assert all(counter.exact for counter in counters)
     return {counter.name: counter.value for counter in counters}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_client_is_noticed(name: str, there: Processes) -> None:
+    (scenario,) = [one for one in SCENARIOS if one["name"] == BROKEN[name][1]]
+    command = [sys.executable, "-S", broken.__file__, name, str(FOLDER / "driver.py")]
+    with pytest.raises(AssertionError):
+        await play(scenario, (command, {"PYTHONPATH": str(ROOT)}), there)
