@@ -222,8 +222,9 @@ class Leases:
         return {"now": now, "longest": now + LONGEST_LEASE}
 
     async def come(self, any_there: str, wait: float, pause: float) -> bool:
-        """Look for up to `wait` seconds whether this query finds something: every `pause`, but when nothing was found
-        for a while, after this process has written, and every `QUIET` for what other processes write.
+        """Look for up to `wait` seconds whether this query finds something: after this process has written, but not
+        before a `pause` since the last find; and for what other processes write, every `pause`, or every `QUIET` when
+        nothing was found for a while.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
@@ -233,12 +234,11 @@ class Leases:
                 if db.execute(any_there, self.times()).fetchone()[0]:
                     self._found = loop.time()
                     return True
-            if loop.time() >= until:
+            now = loop.time()
+            if now >= until:
                 return False
-            if loop.time() - self._found < ALERT:
-                await asyncio.sleep(pause)
-            else:
-                await self._database.after_commit(seen, min(QUIET, until - loop.time()))
+            await self._database.after_commit(seen, min(pause if now - self._found < ALERT else QUIET, until - now))
+            await asyncio.sleep(self._found + pause - loop.time())
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
         await self.set_until(tokens, self.times()["now"] + int(seconds * 1000))
