@@ -21,6 +21,7 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "Tab": {"windowsVirtualKeyCode": 9},
     "Enter": {"windowsVirtualKeyCode": 13, "text": "\r"},
     "Escape": {"windowsVirtualKeyCode": 27},
+    "/": {"windowsVirtualKeyCode": 191, "text": "/"},
 }
 
 

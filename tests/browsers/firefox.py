@@ -13,7 +13,7 @@ from tests.browsers.process import OUTPUT, Process
 from tests.browsers.tab import REPORTS_VIOLATIONS, Tab
 from tests.needs import program
 
-KEYS: Final = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c"}
+KEYS: Final = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "/": "/"}
 SHIFT: Final = "\ue008"
 PREFERENCES: Final = 'user_pref("ui.prefersReducedMotion", 1);\n'
 

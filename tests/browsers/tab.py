@@ -70,7 +70,7 @@ class Tab(ABC):
 
     @abstractmethod
     async def press(self, key: str, *, shift: bool = False) -> None:
-        """Press a key: Tab, Enter or Escape."""
+        """Press a key: Tab, Enter, Escape or "/"."""
 
     @abstractmethod
     async def type(self, text: str) -> None:

@@ -1,11 +1,16 @@
 """The console in Chromium and Firefox: what it shows, that it is accessible, and that its policy is kept."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from ingest.api import pages
+from shared.counters.reader import AllNames
+from shared.model.words import Envelope
+from shared.wire.codec import encode
+from tests.browsers.chromium import Chromium
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until
@@ -39,7 +44,7 @@ async def test_it_shows_how_to_start_and_then_what_is_counted(
     await see(tab, axe, "counters", tmp_path)
     await tab.run("order.value = 'value'; order.dispatchEvent(new Event('change'))")
     await tab.until("document.querySelector('tbody a').textContent === 'huge'")
-    await tab.run("prefix.value = 'page:'; prefix.dispatchEvent(new Event('input'))")
+    await tab.run("search.value = 'page:'; search.dispatchEvent(new Event('input'))")
     await tab.until("document.querySelectorAll('tbody tr').length === 5")
     await tab.run("document.querySelector('tbody a').click()")
     await tab.until("document.querySelector('.value')?.textContent === '12,480'")
@@ -119,7 +124,7 @@ async def test_the_filter_and_the_order_are_in_the_address(service: Service, tab
         await service.incr(name, b'{"delta": %d}' % by)
     first = "document.querySelector('tbody a')?.textContent"
     await tab.show(service.url, "3 counters.")
-    await tab.run("prefix.value = 'page:'; prefix.dispatchEvent(new Event('input'))")
+    await tab.run("search.value = 'page:'; search.dispatchEvent(new Event('input'))")
     await tab.run("order.value = 'value'; order.dispatchEvent(new Event('change'))")
     await tab.until(f"document.querySelectorAll('tbody tr').length === 2 && {first} === 'page:z'")
     address = await tab.run("location.href")
@@ -127,8 +132,8 @@ async def test_the_filter_and_the_order_are_in_the_address(service: Service, tab
     await tab.until("document.querySelector('.value')?.textContent === '5'")
     await tab.run("document.querySelector('[data-by=day]')?.click(); history.back()")
     await tab.until(f"{first} === 'page:z'")
-    assert await tab.run("[prefix.value, order.value]") == ["page:", "value"]
-    await tab.run("prefix.value = 'page:a/b&'; prefix.dispatchEvent(new Event('input'))")
+    assert await tab.run("[search.value, order.value]") == ["page:", "value"]
+    await tab.run("search.value = 'page:a/b&'; search.dispatchEvent(new Event('input'))")
     await tab.until(f"{first} === 'page:a/b&c'")
     await reloaded(tab)
     await tab.until(f"{first} === 'page:a/b&c' && document.querySelectorAll('tbody tr').length === 1")
@@ -137,6 +142,160 @@ async def test_the_filter_and_the_order_are_in_the_address(service: Service, tab
     await tab.go("about:blank")
     await tab.go(address)
     await tab.until(f"document.querySelectorAll('tbody tr').length === 2 && {first} === 'page:z'")
+
+
+async def count(service: Service, when: datetime, **counts: int) -> None:
+    """Count as if it were accepted then."""
+    counters = {name.replace("_", ":"): by for name, by in counts.items()}
+    stamp = int(when.timestamp() * 1_000)
+    envelope = Envelope(f"{stamp}{sorted(counters)}", counters, created=stamp)
+    await service.parts.publisher.publish([encode(envelope)])
+    await service.apply()
+
+
+async def test_a_row_has_a_spark_line_and_a_trend_where_counts_by_time_are_kept(service: Service, tab: Tab) -> None:
+    now = datetime.now(UTC)
+    await count(service, now - timedelta(days=10), page_home=100)
+    await count(service, now - timedelta(days=3), page_home=150, other=7)
+    await tab.show(service.url, "2 counters.")
+    trends = "[...document.querySelectorAll('td.spark')].map(one => one.textContent.replace('\\u2013', 'none'))"
+    await tab.until(f"{trends}.join() === 'none,↑ 50 %'")
+    drawn = "[...document.querySelectorAll('.line')].map(one => one.getAttribute('d').length > 20)"
+    assert await tab.run(drawn) == [False, True]
+    assert (
+        await tab.run("document.querySelectorAll('.spark[title]')[1].title")
+        == "150 in 7 days, 100 in the 7 days before"
+    )
+    await tab.run("range.value = 'day'; range.dispatchEvent(new Event('change'))")
+    await tab.until(f"{trends}.join() === 'none,'")
+    await tab.run("range.value = 'month'; range.dispatchEvent(new Event('change'))")
+    await tab.until(f"{trends}.join() === 'none,new'")
+    await reloaded(tab)
+    await tab.until(f"{trends}.join() === 'none,new'")
+
+
+async def test_pinned_counters_come_first_and_share_a_chart(
+    service: Service, tab: Tab, axe: str, tmp_path: Path
+) -> None:
+    for name, by in (("page:a", 4), ("page:b", 2), ("page:c", 3), ("z", 1)):
+        await service.incr(name, b'{"delta": %d}' % by)
+    await service.apply()
+    names = "[...document.querySelectorAll('tbody a')].map(one => one.textContent).join()"
+    await tab.show(service.url, "4 counters.")
+    for name in ("page:c", "page:b"):
+        await tab.run(f"document.querySelector('[aria-label=\\'Pin {name}\\']').click()")
+    await tab.until(f"{names} === 'page:c,page:b,page:a,z'")
+    await reloaded(tab)
+    await tab.until(f"{names} === 'page:c,page:b,page:a,z'")
+    assert await tab.run("document.querySelectorAll('[aria-pressed=true]').length") == 2
+    await tab.run("[...document.querySelectorAll('a')].find(one => one.textContent === 'Pinned in one chart').click()")
+    await tab.until("document.body.innerText.includes('5 in all.')")
+    assert (
+        await tab.run("[...document.querySelectorAll('.sums td')].map(one => one.textContent).join()")
+        == "page:c,3,,,page:b,2,,"
+    )
+    await tab.run("against.click(); document.querySelector('[data-by=day]').click()")
+    await tab.until("document.querySelectorAll('.sums td')[3].textContent === 'new'")
+    await see(tab, axe, "chart", tmp_path)
+    await reloaded(tab)
+    await tab.until("document.querySelectorAll('.sums td')[3]?.textContent === 'new'")
+    assert await tab.run("document.querySelector('[aria-pressed=true]').textContent") == "Last 90 days"
+
+
+async def test_counts_between_two_dates_are_compared_with_those_before(service: Service, tab: Tab) -> None:
+    noon = datetime.now().astimezone().replace(hour=12, minute=0)
+    for days, by in ((9, 1), (8, 40), (7, 60), (6, 90), (5, 30), (4, 2)):
+        await count(service, noon - timedelta(days=days), page_home=by)
+    begin, end = [(noon - timedelta(days=days)).date().isoformat() for days in (6, 5)]
+    await tab.show(f"{service.url}/#/counter/page%3Ahome", "in all.")
+    await tab.run("against.click()")
+    for name, value in (("from", begin), ("to", end)):
+        it = f"document.getElementById('{name}')"
+        await tab.run(f"{it}.value = '{value}'; {it}.dispatchEvent(new Event('change'))")
+    await tab.until(
+        "document.body.innerText.includes('120 in all; 100 in the 2 days before (↑ 20 %). Times are yours')"
+    )
+    assert await tab.run("document.querySelector('[data-by][aria-pressed=true]')") is None
+    await reloaded(tab)
+    await tab.until("document.body.innerText.includes('120 in all; 100 in the 2 days before (↑ 20 %)')")
+    await tab.run("document.querySelector('[data-by=day]').click()")
+    await tab.until("document.body.innerText.includes('223 in all')")
+    assert await tab.run("document.getElementById('from').value") == ""
+
+
+SAVED: Final = """
+window.saved = []
+URL.createObjectURL = blob => { blob.text().then(text => saved.push(text)); return "#" }
+HTMLAnchorElement.prototype.click = function () { saved.push(this.download) }
+"""
+
+
+async def test_what_is_shown_is_saved_as_csv_without_formulas(service: Service, tab: Tab) -> None:
+    for name, by in (("page:a", -5), ('=HYPERLINK("x")', 2), ("-7", 1)):
+        await service.incr(name, b'{"delta": %d}' % by)
+    await service.apply()
+    await tab.before(SAVED)
+    save = "[...document.querySelectorAll('main button')].find(one => one.textContent === 'CSV').click()"
+    await tab.show(service.url, "3 counters.")
+    await tab.run(save)
+    await tab.until("saved.length === 2")
+    text = await tab.run("saved.find(one => one.includes(','))")
+    head, *lines = text.splitlines()
+    assert head == '"counter","value","pending","exact","as_of"'
+    assert [line.split(',"0"')[0] for line in lines] == ['"-7","1"', '"\'=HYPERLINK(""x"")","2"', '"page:a","-5"']
+    await tab.run("saved.length = 0; location.hash = '#/counter/page%3Aa'")
+    await tab.until("document.body.innerText.includes('in all.')")
+    await tab.run(save)
+    await tab.until("saved.length === 2")
+    text = await tab.run("saved.find(one => one.includes(','))")
+    assert text.splitlines()[0] == '"from","page:a"'
+    assert text.splitlines()[-1].endswith(':00:00.000Z","-5"')
+
+
+async def test_counters_are_found_by_a_part_and_a_slash_goes_to_the_search(service: Service, tab: Tab) -> None:
+    for name in ("page:home", "home", "page:docs"):
+        await service.incr(name)
+    names = "[...document.querySelectorAll('tbody a')].map(one => one.textContent).join()"
+    await tab.show(f"{service.url}/#/pipeline", "Processes")
+    await tab.press("/")
+    await tab.until("document.activeElement?.id === 'search'")
+    await tab.type("ome")
+    await tab.until(f"{names} === 'home,page:home'")
+    await tab.press("/")
+    await tab.until("document.body.innerText.includes('contains “ome/”')")
+    assert await tab.run("location.hash") == "#/?find=ome%2F"
+
+
+async def test_without_a_search_in_the_service_names_are_found_by_their_beginning(
+    service: Service, tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AllNames, "searchable", False)
+    for name in ("page:home", "home"):
+        await service.incr(name)
+    await tab.show(f"{service.url}/#/?find=hom", "1 counter.")
+    assert await tab.run("document.querySelector('label').innerText === 'Names that begin with'") or await tab.run(
+        "document.body.innerText.includes('Names that begin with')"
+    )
+
+
+async def test_days_are_those_of_utc_wherever_the_reader_is(service: Service, chromium: Chromium) -> None:
+    """Only Chromium lets a test choose the time zone."""
+    today = datetime.now(UTC)
+    await service.incr("page:home")
+    await service.apply()
+    async with chromium.tab() as tab:
+        await tab.call("Emulation.setTimezoneOverride", timezoneId="America/Phoenix")
+        await tab.show(
+            f"{service.url}/#/counter/page%3Ahome?by=day", "Days are those of UTC, and begin at 17:00 of your time."
+        )
+        where = "document.querySelector('.chart .u-over').getBoundingClientRect()"
+        await tab.run("document.querySelector('.chart').scrollIntoView()")
+        x, y = await tab.run(f"[{where}.right - 2, {where}.top + 50]")
+        await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        await tab.until(f"document.body.innerText.includes('1 from {today.day} {today:%b}.')")
+        await tab.run("document.querySelector('[data-by=hour]').click()")
+        await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        await tab.until("document.body.innerText.includes('Times are yours (America/Phoenix).')")
 
 
 async def test_the_length_of_a_bar_is_in_the_address(service: Service, tab: Tab) -> None:

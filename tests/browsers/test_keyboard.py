@@ -45,6 +45,10 @@ async def test_tab_reaches_everything_in_order_and_shows_where_it_is(
     assert number > 5
     for place in range(number):
         await tab.press("Tab")
+        while await tab.run(
+            f"document.activeElement === reached[{place - 1}] && document.activeElement.type === 'date'"
+        ):
+            await tab.press("Tab")  # a date has several fields
         assert await tab.run(FOCUSED) == {"place": place, "marked": True, "seen": True}, await tab.run(
             f"reached[{place}].outerHTML + ' but ' + document.activeElement.outerHTML"
         )
@@ -59,7 +63,7 @@ async def test_the_first_link_skips_to_the_content(service: Service, tab: Tab) -
     await tab.press("Enter")
     assert await tab.run("document.activeElement.id") == "main"
     await tab.press("Tab")
-    assert await tab.run("document.activeElement.id") == "prefix"
+    assert await tab.run("document.activeElement.id") == "search"
     assert await tab.run("document.body.innerText.includes('1 counter.')")
 
 

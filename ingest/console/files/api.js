@@ -5,9 +5,10 @@ const LONGEST_WAIT = 10_000;
 const LONGEST_CHANGE = 60_000;
 
 export class ApiError extends Error {
-  constructor(status, message) {
+  constructor(status, message, field = "") {
     super(message);
     this.status = status;
+    this.field = field;
   }
 }
 
@@ -34,13 +35,13 @@ async function answerOf(path, options, read, longest = LONGEST_WAIT) {
     throw new ApiError(0, "The service does not answer.");
   }
   if (answer.ok) return [body, answer];
-  let detail = `The service answered ${answer.status}.`;
+  let problem = {};
   try {
-    detail = JSON.parse(body).detail ?? detail;
+    problem = JSON.parse(body);
   } catch {
     // A proxy may answer with something else than JSON.
   }
-  throw new ApiError(answer.status, detail);
+  throw new ApiError(answer.status, problem.detail ?? `The service answered ${answer.status}.`, problem.field);
 }
 
 export const text = async (path) => (await answerOf(path, {}, (answer) => answer.text()))[0];

@@ -2,6 +2,7 @@
 // key where one is needed.
 
 import { ApiError, key } from "./api.js";
+import { compare } from "./compare.js";
 import { counter } from "./counter.js";
 import { counters } from "./counters.js";
 import { docs } from "./docs.js";
@@ -9,6 +10,7 @@ import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
 import { deadLetters } from "./letters.js";
 import { follow } from "./live.js";
+import { MOST } from "./pins.js";
 import { pipeline } from "./pipeline.js";
 
 const INTERVAL = 2000;
@@ -27,6 +29,7 @@ function found() {
   const [, page = "", name = ""] = path.split("/");
   const chosen = new URLSearchParams(query);
   if (page === "counter" && name) return ["counters", counter(decoded(name), chosen)];
+  if (page === "chart" && chosen.has("name")) return ["counters", compare([...new Set(chosen.getAll("name"))].slice(0, MOST), chosen)];
   if (page === "dead-letters") return ["pipeline", deadLetters()];
   if (page === "pipeline") return ["pipeline", pipeline()];
   if (page === "jobs") return ["jobs", jobs()];
@@ -109,6 +112,15 @@ document.getElementById("key-forget").addEventListener("click", () => use(""));
 document.getElementById("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   use(field.value.trim());
+});
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  event.preventDefault();
+  if (!shown.search) {
+    history.pushState(null, "", "/#/");
+    show();
+  }
+  shown.search();
 });
 addEventListener("hashchange", () => {
   for (const open of document.querySelectorAll("dialog[open]")) open.close(); // it is about the page before

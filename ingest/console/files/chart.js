@@ -3,7 +3,7 @@
 import { clock, el, moments, say } from "./dom.js";
 
 const MOST = 300;
-const COLOURS = ["--accent", "--second"];
+const COLOURS = ["--accent", "--second", "--third", "--fourth", "--fifth", "--sixth"];
 // A time on the scale has no fractions of a second, and a count no fractions: two marks would say the same.
 const TIMES = [1, 5, 10, 15, 30, ...[1, 5, 10, 15, 30].map((one) => one * 60), ...[1, 2, 3, 4, 6, 8, 12].map((one) => one * 3600), ...[1, 2, 5, 10, 15, 30].map((one) => one * 86_400)];
 const WHOLE = Array.from({ length: 19 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
@@ -44,24 +44,32 @@ export function panel(title, kind, names, height = 130) {
   };
 }
 
-/** Bars, one for each period. `pick` is called with the place of the bar under the pointer, or null. */
-export function bars(height, kind, pick) {
-  const box = el("div", { class: "chart", role: "img", "aria-label": "Counts by time, as bars" });
+/** Counts of periods. `pick` is called with the place of the period under the pointer, or null. */
+export function history(height, kind, pick) {
+  const box = el("div", { class: "chart", role: "img", "aria-label": "Counts by time, as a chart" });
   box.style.height = `${height}px`;
   const paths = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
   let length = 0; // of a bar, so that there is room for the last one
-  const lines = (colour) => [{ stroke: colour("--accent"), fill: colour("--accent"), width: 0, points: { show: false }, paths }];
-  const show = plotIn(box, height, { lines, kind, pick, after: () => length });
+  let form = "";
+  let show = null;
+  const lines = (number, withBars) => (colour) => COLOURS.slice(0, number).map((one, place) => withBars && !place
+    ? { stroke: colour(one), fill: colour(one), width: 0, points: { show: false }, paths }
+    : { stroke: colour(one), width: 2, points: { show: false } });
   return {
     node: box,
-    show(times, values) {
-      length = times.length < 2 ? 0 : times[1] - times[0];
-      show(times, [values]);
+    /** The first list of values as bars, if so wanted, and others as lines. `utc`: of days as UTC has them. */
+    show(times, lists, withBars, utc) {
+      length = !withBars || times.length < 2 ? 0 : times[1] - times[0];
+      if (form !== (form = `${lists.length} ${withBars} ${utc}`)) {
+        box.replaceChildren();
+        show = plotIn(box, height, { lines: lines(lists.length, withBars), kind, pick, after: () => length, utc });
+      }
+      show(times, lists);
     },
   };
 }
 
-function plotIn(box, height, { lines, kind, pick, after = () => 0 }) {
+function plotIn(box, height, { lines, kind, pick, after = () => 0, utc = false }) {
   let plot = null;
   const colour = (name) => () => getComputedStyle(box).getPropertyValue(name).trim();
   const axis = {
@@ -72,6 +80,7 @@ function plotIn(box, height, { lines, kind, pick, after = () => 0 }) {
     width: box.clientWidth,
     height,
     legend: { show: false },
+    tzDate: (at) => (utc ? uPlot.tzDate(new Date(at * 1000), "Etc/UTC") : new Date(at * 1000)),
     cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false, y: false } },
     padding: [8, 36, 0, 0], // half of "Wed 18:00" is right of the last bar
     scales: {
@@ -79,7 +88,7 @@ function plotIn(box, height, { lines, kind, pick, after = () => 0 }) {
       y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
     },
     axes: [
-      { ...axis, size: 28, gap: 9, space: 80, incrs: TIMES, grid: { show: false }, values: (_, at, __, ___, step) => moments(at, step) },
+      { ...axis, size: 28, gap: 9, space: 80, incrs: TIMES.slice(utc ? -6 : 0), grid: { show: false }, values: (_, at, __, ___, step) => moments(at, step, utc) },
       { ...axis, size: 68, space: 32, ...(kind.whole && { incrs: WHOLE }), values: (_, at) => at.map(kind.mark) },
     ],
     series: [{}, ...lines(colour)],

@@ -1,65 +1,77 @@
-// The page of all counters: search by prefix, live values and rates, the largest first if you want.
+// The page of all counters: search by a part of the name, live values, rates and trends, the pinned ones first.
 
 import { ApiError, json } from "./api.js";
-import { el, inShort, keep, number, rate, say } from "./dom.js";
+import { el, inShort, keep, nameLink, number, rate, say, saveCsv } from "./dom.js";
+import { pins, turn } from "./pins.js";
 import { Rates } from "./rates.js";
+import { RANGES, sparks } from "./sparks.js";
 import { start } from "./start.js";
 
 const FIRST = 100;
 const MOST = 1000; // the service lists no more in one answer
-const QUICK = 50; // milliseconds that the service may take for it all the time
-const REST = 10; // times as long as the service took to sort, before it is asked to sort again
+const QUICK = 50; // milliseconds that the service may take for a list all the time
+const REST = 10; // times as long as a slow list took, before the next one
 const COMPARE = {
   name: () => 0, // as the service lists them
   value: (a, b) => (a.value < b.value ? 1 : a.value > b.value ? -1 : 0),
 };
 
-/** `chosen`: the prefix and the order that the address names. */
+/** `chosen`: what is searched, the order and the range of the trends, as the address names them. */
 export function counters(chosen) {
   const rates = new Rates();
   let rows = new Map();
   let limit = FIRST;
   let asked = 0;
-  let sorts = true; // whether the service can, which it can't on Google Cloud
+  let shown = [];
+  let by = "contains"; // or "prefix", where the service can't search, as on Google Cloud
+  let sorts = true; // whether it can, which it can't there
   let due = 0;
+  let isWanted = false; // the search, before it is shown
 
-  const prefix = el("input", { id: "prefix", type: "search", placeholder: "page:", autocomplete: "off", spellcheck: "false" });
-  const order = el("select", { id: "order" }, el("option", { value: "name" }, "By name"), el("option", { value: "value" }, "Largest first"));
+  const label = el("label", { for: "search" }, "Names that contain");
+  const find = el("input", { id: "search", type: "search", placeholder: "page:  (press / to come here)", autocomplete: "off", spellcheck: "false" });
+  const choice = (id, options) => el("select", { id }, ...options.map(([value, text]) => el("option", { value }, text)));
+  const order = choice("order", [["name", "By name"], ["value", "Largest first"]]);
+  const range = choice("range", Object.entries(RANGES).map(([value, one]) => [value, one.label]));
   const body = el("tbody");
   const more = el("button", { type: "button" }, "Show more");
   const note = el("p", { class: "hint told" }, "\u00a0");
+  const together = el("a", { href: "#/", hidden: true }, "Pinned in one chart");
   const table = el("table", { class: "list" },
     el("thead", {}, el("tr", {},
       el("th", { scope: "col" }, "Counter"),
       el("th", { scope: "col", class: "number" }, "Value"),
-      el("th", { scope: "col", class: "number small" }, "Rate"),
-      el("th", { scope: "col", class: "number small wide" }, "Pending"))),
+      el("th", { scope: "col", class: "number small wide" }, "Rate"),
+      el("th", { scope: "col", class: "spark" }, "Trend"))),
     body);
-  const list = el("section", { class: "card", "aria-label": "Counters" }, note, table, el("div", { class: "more" }, more));
+  const list = el("section", { class: "card", "aria-label": "Counters" }, el("div", { class: "above" }, note, together), table, el("div", { class: "more" }, more));
   const welcome = start();
   const tools = el("div", { class: "tools" },
-    el("div", { class: "grow" }, el("label", { for: "prefix" }, "Names that begin with"), prefix),
-    el("div", {}, el("label", { for: "order" }, "Order"), order));
-  const lead = el("p", { class: "lead" }, "A value includes increments that are accepted and not stored yet.");
-  const full = el("div", { hidden: true }, el("h1", {}, "Counters"), lead, tools, list);
+    el("div", { class: "grow" }, label, find),
+    el("div", {}, el("label", { for: "order" }, "Order"), order),
+    el("div", {}, el("label", { for: "range" }, "Trend"), range),
+    el("button", { type: "button", onclick: save }, "CSV"));
+  const full = el("div", { hidden: true }, el("h1", {}, "Counters"), tools, list);
   welcome.hidden = true;
-  prefix.value = chosen.get("prefix") ?? "";
+  find.value = chosen.get("find") ?? "";
   order.value = chosen.get("order") === "value" ? "value" : "name";
-  const kept = () => keep({ prefix: prefix.value, order: order.value === "name" ? "" : order.value });
-  const stream = () => `/v1/watch?prefix=${encodeURIComponent(prefix.value)}`;
-  const view = { title: "Counters", node: el("div", {}, full, welcome), update, stream };
+  range.value = Object.hasOwn(RANGES, chosen.get("range")) ? chosen.get("range") : "week";
+  const kept = () => keep([["find", find.value], ["order", order.value === "name" ? "" : order.value], ["range", range.value === "week" ? "" : range.value]]);
+  const spark = sparks(() => range.value);
+  const stream = () => `/v1/watch?prefix=${by === "prefix" ? encodeURIComponent(find.value) : ""}`;
+  const view = { title: "Counters", node: el("div", {}, full, welcome), update, stream, search };
 
   const now = () => {
     due = 0;
     view.refresh();
   };
-  prefix.addEventListener("input", () => {
+  find.addEventListener("input", () => {
     limit = FIRST;
-    view.follow();
+    if (by === "prefix") view.follow();
     now();
     kept();
   });
-  order.addEventListener("change", () => {
+  for (const one of [order, range]) one.addEventListener("change", () => {
     now();
     kept();
   });
@@ -68,72 +80,105 @@ export function counters(chosen) {
     now();
   });
 
-  async function update() {
-    if (performance.now() < due) return; // to sort millions of counters takes the service a while
-    const mine = ++asked;
-    const [start, most] = [prefix.value, limit];
-    const answer = await answerTo(`/v1/counters?prefix=${encodeURIComponent(start)}&limit=${most}`);
-    if (mine !== asked) return; // a later request is under way
-    const empty = !answer.counters.length && !start && !answer.next_page_token;
-    full.hidden = empty;
-    welcome.hidden = !empty;
-    draw(answer.counters, start, Boolean(answer.next_page_token) || (bySize() && answer.counters.length === most), answer.exact);
+  function search() {
+    isWanted = full.hidden;
+    find.focus();
   }
 
-  const bySize = () => order.value === "value" && sorts;
+  async function update() {
+    if (performance.now() < due) return; // to sort or to search millions of counters takes the service a while
+    const mine = ++asked;
+    const text = find.value;
+    const pinned = pins();
+    const [answer, first] = await Promise.all([listed(text), text || !pinned.length ? [] : named(pinned)]);
+    if (mine !== asked) return; // a later request is under way
+    const empty = !answer.counters.length && !text && !answer.next_page_token;
+    full.hidden = empty;
+    welcome.hidden = !empty;
+    if (isWanted) search();
+    draw(answer, first, text, pinned);
+    spark.work();
+  }
 
-  async function answerTo(path) {
-    if (!bySize()) return json(path);
+  const bySize = () => order.value === "value" && sorts && (by === "prefix" || !find.value);
+
+  async function listed(text) {
+    const most = order.value === "value" && text && by === "contains" ? MOST : limit; // those are sorted here
     const begun = performance.now();
     try {
-      const answer = await json(`${path}&order=value`);
-      due = performance.now() + REST * (performance.now() - begun) - REST * QUICK;
+      const answer = await json(`/v1/counters?limit=${most}${text && `&${by}=${encodeURIComponent(text)}`}${bySize() ? "&order=value" : ""}`);
+      due = performance.now() + REST * (performance.now() - begun - QUICK);
       return answer;
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 422) throw error;
-      sorts = false;
-      return json(path);
+      if (error instanceof ApiError && error.field === "order") sorts = false;
+      else if (error instanceof ApiError && error.field === "contains") by = "prefix";
+      else throw error;
+      say(label, by === "prefix" ? "Names that begin with" : "Names that contain");
+      return listed(text);
     }
   }
 
-  function draw(found, start, isCut, isExact) {
-    const speed = rates.add(found.map((one) => [one.name, one.value, one.generation]));
-    const sorted = [...found].sort(COMPARE[order.value]);
+  /** Readings of the pinned ones, wherever they are in the order. The key of this tab may not read all of them. */
+  async function named(pinned) {
+    try {
+      return (await json(`/v1/counters?${pinned.map((name) => `name=${encodeURIComponent(name)}`).join("&")}`)).counters.filter((one) => one.exists);
+    } catch {
+      return [];
+    }
+  }
+
+  function draw(answer, first, text, pinned) {
+    const found = answer.counters;
+    const isPart = Boolean(answer.next_page_token);
+    const isCut = isPart || found.length > limit || (bySize() && found.length === limit);
+    const isFirst = new Set(pinned);
+    const all = [...new Map([...first, ...found].map((one) => [one.name, one])).values()];
+    const speed = rates.add(all.map((one) => [one.name, one.value, one.generation]));
+    shown = all.sort((a, b) => isFirst.has(b.name) - isFirst.has(a.name) || COMPARE[order.value](a, b)).slice(0, limit + first.length);
     const next = new Map();
-    sorted.forEach((one, index) => {
+    shown.forEach((one, index) => {
       const row = rows.get(one.name) ?? line(one.name);
       next.set(one.name, row);
       say(row.value, number(one.value));
       say(row.rate, rate(speed.get(one.name)));
-      say(row.pending, number(one.pending));
+      row.pin.setAttribute("aria-pressed", String(isFirst.has(one.name)));
       if (body.children[index] !== row.node) body.insertBefore(row.node, body.children[index] ?? null);
     });
-    for (const [name, row] of rows) if (!next.has(name)) row.node.remove();
+    for (const [name, row] of rows) if (!next.has(name)) spark.forget(row.spark), row.node.remove();
     rows = next;
     more.hidden = !isCut || limit === MOST;
-    const rough = found.filter((one) => !one.exact).length;
-    note.classList.toggle("wrong", isCut && order.value === "value" && !sorts);
-    say(note, told(found.length, start, isCut) + (rough ? ` ${number(rough)} of them may miss pending increments.` : "")
-      + (isExact ? "" : " Counters that are not stored yet may be missing."));
+    const rough = shown.filter((one) => !one.exact).length;
+    note.classList.toggle("wrong", isPart && order.value === "value");
+    say(note, told(found.length, text, isCut, isPart) + (rough ? ` ${number(rough)} of them may miss pending increments.` : "")
+      + (answer.exact ? "" : " Counters that are not stored yet may be missing."));
+    together.hidden = pinned.length < 2;
+    together.href = `#/chart?${new URLSearchParams(pinned.map((name) => ["name", name]))}`;
   }
 
-  function told(count, start, isCut) {
-    if (!count && !isCut) return `No counter begins with “${inShort(start)}”.`;
+  function told(count, text, isCut, isPart) {
+    if (!count && !isCut) return `No counter’s name ${by === "prefix" ? "begins with" : "contains"} “${inShort(text)}”.`;
     if (!isCut) return `${number(count)} ${count === 1 ? "counter" : "counters"}.`;
-    const others = limit === MOST ? "type a prefix" : "type a prefix, or use “Show more” at the end";
-    if (bySize()) return `The ${number(count)} largest. There are more: ${others}.`;
-    return order.value === "value"
-      ? `Only the first ${number(count)} by name are sorted. Others may be larger: ${others}.`
-      : `The first ${number(count)} by name. There are more: ${others}.`;
+    const others = limit === MOST ? "search" : "search, or use “Show more” at the end";
+    if (order.value === "name") return `The first ${number(count)} by name. There are more: ${others}.`;
+    if (isPart) return `Only the first ${number(count)} by name are sorted. Others may be larger: ${others}.`;
+    return `The ${number(Math.min(count, limit))} largest. There are more: ${others}.`;
+  }
+
+  function line(name) {
+    const value = el("td", { class: "number" });
+    const speed = el("td", { class: "number small wide" });
+    const pin = el("button", { type: "button", class: "pin", "aria-label": `Pin ${inShort(name)}`, title: "Pin: shown first, in this browser" });
+    pin.addEventListener("click", () => {
+      turn(name);
+      now();
+    });
+    const cell = spark.cell(name);
+    return { node: el("tr", {}, el("td", {}, el("div", { class: "name" }, pin, nameLink(name))), value, speed, cell), value, rate: speed, pin, spark: cell };
+  }
+
+  function save() {
+    saveCsv("counters.csv", [["counter", "value", "pending", "exact", "as_of"], ...shown.map((one) => [one.name, one.value, one.pending, one.exact, one.as_of])]);
   }
 
   return view;
-}
-
-function line(name) {
-  const value = el("td", { class: "number" });
-  const speed = el("td", { class: "number small" });
-  const pending = el("td", { class: "number small wide" });
-  const link = el("a", { href: `#/counter/${encodeURIComponent(name)}`, title: name }, name);
-  return { node: el("tr", {}, el("td", {}, link), value, speed, pending), value, rate: speed, pending };
 }

@@ -33,7 +33,12 @@ const few = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const power = new Intl.NumberFormat("en", { notation: "scientific", maximumSignificantDigits: 3 });
 
+const words = new Intl.NumberFormat("en", { notation: "compact", compactDisplay: "long", maximumSignificantDigits: 3 });
+
 export const number = (value) => whole.format(value);
+
+/** A number whose digits one has to count, in words; else nothing. */
+export const inWords = (value) => (Math.abs(Number(value)) >= 1e7 ? `About ${words.format(value)}. ` : "");
 
 const brief = (value) => (Math.abs(value) < 100 ? few : Math.abs(value) < 1e6 ? whole : Math.abs(value) < 1e15 ? short : power).format(value);
 
@@ -59,8 +64,18 @@ const minutes = inEnglish({ timeStyle: "short" });
 const day = inEnglish({ day: "numeric", month: "short" });
 const weekday = inEnglish({ weekday: "short" });
 
-/** The times on the scale of a chart, in seconds since 1970, whose marks are `step` seconds apart. */
-export function moments(times, step) {
+const utcDay = inEnglish({ day: "numeric", month: "short", timeZone: "UTC" });
+
+/** Whose times those of periods of this length are: days are counted in UTC. */
+export function zone(length) {
+  if (length < 86_400_000) return `Times are yours (${Intl.DateTimeFormat().resolvedOptions().timeZone}).`;
+  const begins = minutes(new Date(Math.floor(Date.now() / 86_400_000) * 86_400_000));
+  return `Days are those of UTC${new Date().getTimezoneOffset() ? `, and begin at ${begins} of your time` : ", as yours are"}.`;
+}
+
+/** The times on the scale of a chart, in seconds since 1970, whose marks are `step` seconds apart. `utc`: days of UTC. */
+export function moments(times, step, utc) {
+  if (utc) return times.map((at) => utcDay(new Date(at * 1000)));
   const days = times[times.length - 1] - times[0] >= 86_400; // the same time comes twice
   return times.map((at) => {
     const when = new Date(at * 1000);
@@ -71,14 +86,25 @@ export function moments(times, step) {
 }
 
 /** When a period began, for people. `length`: of the period, in milliseconds. */
-export const period = (when, length) => (length < 86_400_000 ? `${day(when)}, ${minutes(when)}` : day(when));
+export const period = (when, length) => (length < 86_400_000 ? `${day(when)}, ${minutes(when)}` : utcDay(when));
 
 const LONG = 60;
 
-/** A name that fits into a sentence. */
-export function inShort(name) {
+/** A name that fits into a sentence: its beginning and its end, which often tell long names apart. */
+export function inShort(name, most = LONG) {
   const signs = [...name];
-  return signs.length > LONG ? `${signs.slice(0, 40).join("")}…${signs.slice(-15).join("")}` : name;
+  return signs.length > most ? `${signs.slice(0, most * 0.66).join("")}…${signs.slice(-most * 0.25).join("")}` : name;
+}
+
+/** A link to the page of a counter. */
+export const nameLink = (name) => el("a", { href: `#/counter/${encodeURIComponent(name)}`, title: name }, inShort(name, 90));
+
+/** How much more or less this is than before, in short. */
+export function change(now, then) {
+  if (!then) return now ? "new" : "";
+  const percent = (100 * (now - then)) / Math.abs(then);
+  const size = Math.abs(percent) < 10 ? few.format(Math.abs(percent)) : whole.format(Math.abs(percent));
+  return size === "0" ? "=" : `${percent > 0 ? "↑" : "↓"} ${Math.abs(percent) < 1000 ? `${size} %` : `${brief(now / then)} ×`}`;
 }
 
 /** What has to be typed before something happens to this name: the name, unless that is hard to type. */
@@ -92,7 +118,7 @@ export function heading(name) {
 
 /** Keeps what was chosen on a page in its address: for a reload, for the way back, and to send it to others. */
 export function keep(chosen) {
-  const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
+  const query = new URLSearchParams(chosen.filter(([, value]) => value)).toString();
   history.replaceState(null, "", `${location.hash.split("?")[0] || "#/"}${query && `?${query}`}`);
 }
 
@@ -102,6 +128,19 @@ export function fact(label, hint = "") {
   const dd = el("dd", {}, value);
   if (hint) dd.append(el("small", {}, hint));
   return [el("div", {}, el("dt", {}, label), dd), value];
+}
+
+/** Lets the browser keep a file. */
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** The same, of a table. A text that a spreadsheet would take for a formula gets an apostrophe. */
+export function saveCsv(name, rows) {
+  const field = (value) => `"${String(value).replace(/^[=+\-@\t\r](?!\d+$)/, "'$&").replaceAll('"', '""')}"`;
+  save(new Blob([rows.map((row) => `${row.map(field).join()}\r\n`).join("")], { type: "text/csv" }), name);
 }
 
 /** A button that copies what a node says. */

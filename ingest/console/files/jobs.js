@@ -2,7 +2,7 @@
 
 import { ApiError, change, download, json, newId } from "./api.js";
 import { ask, explained } from "./dialog.js";
-import { el, inShort, number, say, typedFor } from "./dom.js";
+import { el, inShort, number, save, say, typedFor } from "./dom.js";
 
 const KINDS = {
   export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
@@ -104,7 +104,7 @@ export function jobs() {
   function act(job) {
     const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
     const name = `${KINDS[job.kind]?.label ?? job.kind}: ${inShort(job.prefix) || "all counters"}`;
-    if (job.state === "done") return save(`${path}/export`, `${job.id}.ndjson`).catch(tell);
+    if (job.state === "done") return download(`${path}/export`).then((blob) => save(blob, `${job.id}.ndjson`)).catch(tell);
     return ask({
       title: `Stop “${name}”`,
       parts: [el("p", {}, `${number(job.visited)} counters were visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
@@ -116,12 +116,6 @@ export function jobs() {
   }
 
   return { title: "Jobs", node, update };
-}
-
-async function save(path, name) {
-  const url = URL.createObjectURL(await download(path));
-  el("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 function line(id, act) {

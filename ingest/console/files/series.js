@@ -1,57 +1,86 @@
-// Counts by time of one counter, as bars: by minute, hour or day, as far as the service keeps them.
+// Counts by time, of one counter as bars or of several as lines: of the last hour, days or months, or between two dates,
+// and compared with the time before.
 
-import { ApiError, counterPath, json } from "./api.js";
-import { bars } from "./chart.js";
-import { COUNTS, el, keep, number, period, say } from "./dom.js";
+import { history } from "./chart.js";
+import { COUNTS, change, el, keep, nameLink, number, period, say, saveCsv, zone } from "./dom.js";
+import { LENGTHS, before, counts, lately } from "./periods.js";
 
 const KINDS = {
-  minute: { length: 60_000, points: 60, label: "Last hour" },
-  hour: { length: 3_600_000, points: 48, label: "Last two days" },
-  day: { length: 86_400_000, points: 90, label: "Last 90 days" },
+  minute: { points: 60, label: "Last hour" },
+  hour: { points: 48, label: "Last two days" },
+  day: { points: 90, label: "Last 90 days" },
 };
 const EVERY = 10_000;
+const HOURS = 14; // days that are shown by the hour
 
-/** `wanted`: the length of a bar that the address names. */
-export function series(name, wanted) {
-  const choice = el("div", { class: "choice", role: "group", "aria-label": "Length of a bar" });
+/** `wanted`: what the address says: `by`, or `from` and `to`; and `before`. */
+export function series(names, wanted) {
+  const choice = el("div", { class: "choice", role: "group", "aria-label": "Range" });
+  const date = (label, id) => {
+    const input = el("input", { type: "date", id, value: wanted.get(id) ?? "" });
+    input.addEventListener("change", () => choose(""));
+    return [el("div", {}, el("label", { for: id }, label), input), input];
+  };
+  const [fromNode, from] = date("From", "from");
+  const [toNode, to] = date("To", "to");
+  const compared = el("input", { type: "checkbox", id: "against", checked: wanted.has("before") });
+  compared.addEventListener("change", () => choose(chosen));
   const told = el("p", { class: "hint" }, "\u00a0");
-  const plot = bars(220, COUNTS, (index) => tell(index));
-  let drawn = { times: [], counts: [], whole: "\u00a0" };
-  const kept = el("div", { hidden: true }, choice, plot.node, told);
+  const plot = history(220, COUNTS, (index) => tell(index));
+  const sums = el("tbody");
+  const table = el("table", { class: "sums" }, el("thead", {}, el("tr", {},
+    ...["Counter", "In all", "Before", "Change"].map((title, place) => el("th", { scope: "col", class: place ? "number" : "" }, title)))), sums);
+  const tools = el("div", { class: "tools" }, choice, fromNode, toNode,
+    el("div", { class: "check" }, compared, el("label", { for: "against" }, "Compare with before")),
+    el("button", { type: "button", onclick: save }, "CSV"));
+  const kept = el("div", { hidden: true }, tools, plot.node, table, told);
   const none = el("p", { class: "hint" }, "\u00a0");
   const node = el("section", { class: "card" }, el("h2", {}, "Counts by time"), kept, none);
+  let drawn = { times: [], lists: [], heads: [], whole: "\u00a0" };
   let kinds = null;
   let chosen = "";
+  let asked = 0;
   let next = 0;
+  let reading = null;
 
-  async function update() {
-    if (performance.now() < next) return;
-    next = performance.now() + EVERY;
+  function update() {
+    if (performance.now() >= next) {
+      next = performance.now() + EVERY;
+      reading = read();
+    }
+    return reading;
+  }
+
+  async function read() {
     if (kinds === null) await find();
-    if (chosen) await draw();
+    if (kinds.length) await draw();
   }
 
   async function find() {
     const found = [];
     for (const by of Object.keys(KINDS)) {
-      try {
-        await read(by);
-        found.push(by);
-      } catch (error) {
-        if (!(error instanceof ApiError) || error.status !== 404) throw error;
-      }
+      const all = await Promise.all(names.map((name) => counts(name, lately(by, 1))));
+      if (all.every(Boolean)) found.push(by);
     }
     kinds = found;
     kept.hidden = !found.length;
     none.hidden = Boolean(found.length);
-    say(none, "None are kept. The setting COUNTERSINK_WINDOWS says which counters have them, and for how long.");
+    say(none, names.length > 1
+      ? "No period is kept for all of them. The setting COUNTERSINK_WINDOWS says which counters have counts by time, and for how long."
+      : "None are kept. The setting COUNTERSINK_WINDOWS says which counters have them, and for how long.");
     choice.replaceChildren(...found.map((by) => el("button", { type: "button", "data-by": by, onclick: () => choose(by) }, KINDS[by].label)));
-    if (found.length) mark([wanted, "hour"].find((by) => found.includes(by)) ?? found[0]);
+    if (!found.length) return;
+    if (from.value && to.value) mark("");
+    else mark([wanted.get("by"), "hour"].find((by) => found.includes(by)) ?? found[0]);
   }
 
+  /** Shows a range that has a name, or with "" the days between the two dates. */
   function choose(by) {
+    if (by) from.value = to.value = "";
+    else if (!from.value || !to.value || from.value > to.value) return say(told, "Choose two dates, the earlier one first.");
     mark(by);
-    keep({ by });
+    keep([...(names.length > 1 ? names.map((name) => ["name", name]) : []),
+      ["by", by], ["from", from.value], ["to", to.value], ["before", compared.checked ? "1" : ""]]);
     draw().catch(() => {});
   }
 
@@ -60,30 +89,57 @@ export function series(name, wanted) {
     for (const one of choice.children) one.setAttribute("aria-pressed", String(one.dataset.by === by));
   }
 
-  async function draw() {
-    const by = chosen;
-    const found = await read(by);
-    if (by !== chosen) return;
-    const { length } = KINDS[by];
-    const counts = new Map(found.points.map((one) => [Date.parse(one.from), Number(one.count)]));
-    const times = [];
-    for (let at = Date.parse(found.from); at < Date.parse(found.to); at += length) times.push(at);
-    const whole = `${number(found.total)} in all${found.exact ? "" : "; some of it may be missing"}. Times are those of this device.`;
-    drawn = { times, counts: times.map((at) => counts.get(at) ?? 0), whole, length };
-    plot.show(times.map((at) => at / 1000), drawn.counts);
+  /** Hours are put together to days of the reader. Days are those of the service, which are in UTC. */
+  function range() {
+    if (chosen) return lately(chosen, KINDS[chosen].points);
+    const days = (Date.parse(to.value) - Date.parse(from.value)) / LENGTHS.day + 1;
+    const by = ["hour", "day"].slice(days > HOURS ? 1 : 0).find((one) => kinds.includes(one)) ?? kinds[kinds.length - 1];
+    if (by === "day") return { by, from: Date.parse(from.value), to: Date.parse(to.value) + LENGTHS.day };
+    const length = LENGTHS[by];
+    const after = new Date(`${to.value}T00:00`);
+    after.setDate(after.getDate() + 1);
+    return { by, from: Math.floor(new Date(`${from.value}T00:00`) / length) * length, to: Math.ceil(after / length) * length };
   }
 
-  /** Says what the bar under the pointer counts, or all of them together. */
+  async function draw() {
+    const mine = ++asked;
+    const shown = range();
+    const all = (when) => Promise.all(names.map((name) => counts(name, when)));
+    const [now, then] = await Promise.all([all(shown), compared.checked ? all(before(shown)) : null]);
+    if (mine !== asked) return;
+    const length = LENGTHS[shown.by];
+    const times = now[0].list.map((_, index) => shown.from + index * length);
+    const one = names.length === 1;
+    const lists = [...now, ...(one && then ? then : [])].map((found) => found.list);
+    const total = (some) => some.reduce((sum, found) => sum + Number(found.total), 0);
+    const against = then && one ? `; ${number(total(then))} in the ${lengthOf(shown.by, times.length)} before${spaced(change(total(now), total(then)))}` : "";
+    const rough = [...now, ...(then ?? [])].every((found) => found.exact) ? "" : "; some of it may be missing";
+    drawn = { times, lists, length, heads: [...names, ...(one && then ? ["before"] : [])], whole: `${number(total(now))} in all${against}${rough}. ${zone(length)}` };
+    table.hidden = one;
+    table.classList.toggle("plain", !then);
+    if (!one) sums.replaceChildren(...names.map((name, place) => el("tr", {},
+      el("td", {}, el("span", { class: `key${place}` }), nameLink(name)),
+      ...[number(now[place].total), then ? number(then[place].total) : "", then ? change(Number(now[place].total), Number(then[place].total)) : ""]
+        .map((text) => el("td", { class: "number" }, text)))));
+    const done = one || shown.to <= Date.now() ? lists : lists.map((list) => [...list.slice(0, -1), null]); // no line falls because a period has just begun
+    plot.show(times.map((at) => at / 1000), done, one, length >= LENGTHS.day);
+  }
+
+  /** Says what was counted in the period under the pointer, or in all of them. */
   function tell(index) {
     const at = drawn.times[index ?? -1];
-    say(told, at === undefined ? drawn.whole : `${number(drawn.counts[index])} from ${period(new Date(at), drawn.length)}.`);
+    if (at === undefined) return say(told, drawn.whole);
+    const values = drawn.lists.map((list, place) => `${number(list[index])}${place && drawn.heads[place] === "before" ? " before" : ""}`);
+    say(told, `${values.join(", ")} from ${period(new Date(at), drawn.length)}.`);
   }
 
-  function read(by) {
-    const { length, points } = KINDS[by];
-    const from = new Date(Math.floor(Date.now() / length) * length - (points - 1) * length);
-    return json(`${counterPath(name)}/series?by=${by}&from=${from.toISOString()}`);
+  function save() {
+    const { times, lists, heads } = drawn;
+    saveCsv("counts.csv", [["from", ...heads], ...times.map((at, index) => [new Date(at).toISOString(), ...lists.map((list) => list[index])])]);
   }
 
   return { node, update };
 }
+
+const lengthOf = (by, periods) => (by === "hour" && periods % 24 === 0 ? `${periods / 24} days` : `${periods} ${by}s`);
+const spaced = (text) => (text ? ` (${text})` : "");
