@@ -120,6 +120,6 @@ mutation("what is pending takes places of the largest", "shared.sqlite.store.Sql
 mutation("the largest are sought among what is stored alone", "shared.counters.pending.Pending.under", LARGEST)(
     lambda under: lambda self, prefixes: ({}, under(self, prefixes)[1])
 )
-mutation("the largest are ranked by their first shards", "shared.sqlite.store._LARGEST", STORE)(
-    text("WHERE counter >= :first", "WHERE shard = 0 AND counter >= :first")
+mutation("the largest are ranked by their first shards", "shared.sqlite.store._SEVERAL", STORE)(
+    text("shard > 0", "shard < 0")
 )

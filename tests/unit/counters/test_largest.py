@@ -164,7 +164,7 @@ def test_it_is_what_a_dictionary_says(
                 if kind == "publish":
                     await world.publish({name: delta for name, delta in what.items() if delta} or {"c": 1})  # type: ignore[attr-defined] # a dictionary
                 elif kind == "add":
-                    await world.store_directly(what)  # type: ignore[arg-type] # a dictionary
+                    await world.store_directly(what, len(what) % 3)  # type: ignore[arg-type] # a dictionary
                 elif kind == "flush":
                     await world.flush(dead=what == "dead", acks=what != "killed")
                 else:
