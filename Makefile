@@ -86,11 +86,11 @@ dist: $(VENV)/.installed ## build wheels and sources of client and server, the p
 lock: ## renew requirements/*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
 	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements/server.txt
-	$(LOCK) pyproject.toml --extra google --extra redis --extra otel --group build --group dev --constraints requirements/server.txt $(ARGS) --output-file requirements/dev.txt
-	for extra in google redis otel; do \
+	$(LOCK) pyproject.toml --extra google --extra redis --extra otel --extra firestore --group build --group dev --constraints requirements/server.txt $(ARGS) --output-file requirements/dev.txt
+	for extra in google redis otel firestore; do \
 	    $(LOCK) pyproject.toml --extra $$extra --constraints requirements/dev.txt $(ARGS) --output-file requirements/$$extra.txt || exit 1; \
 	done
-	@for file in requirements/server.txt requirements/google.txt requirements/redis.txt requirements/otel.txt requirements/dev.txt; do \
+	@for file in requirements/server.txt requirements/google.txt requirements/redis.txt requirements/otel.txt requirements/firestore.txt requirements/dev.txt; do \
 	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; sed '/^$$/,$$d' "$$file"; } >"$$file.new" \
 	    && mv "$$file.new" "$$file" || exit 1; \
 	done

@@ -41,7 +41,7 @@ async def source_of(variant: str, url: str, match: str, fields: Sequence[str]) -
         return
     if variant == FIRESTORE:
         place, emulator = urls.firestore(FROM, url), os.environ.get("FIRESTORE_EMULATOR_HOST", "")
-        with needs("google", FROM, url):
+        with needs("firestore", FROM, url):
             import google.auth.transport.requests  # noqa: F401, PLC0415 (the extra may be missing)
         counters = FirestoreCounters(place, fields, emulator)
         try:

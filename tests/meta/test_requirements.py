@@ -12,7 +12,7 @@ from packaging.version import Version
 from deploy.sbom import LOCKS
 from tests.meta.checkout import ROOT, pyproject, tracked
 
-FILES: Final = (*LOCKS, "requirements/dev.txt")
+FILES: Final = (*LOCKS, "requirements/firestore.txt", "requirements/dev.txt")
 LINE: Final = re.compile(r"^([a-zA-Z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
 HASH: Final = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 COMMENT: Final = re.compile(r"^ *# (?:  -c requirements/(?:server|dev)\.txt|[^/]*)$")
@@ -60,14 +60,15 @@ def test_the_lock_gives_what_pyproject_asks_for() -> None:
     groups = project["dependency-groups"]
     needed = [line for line in project["project"]["dependencies"] if not line.startswith("countersink==")]  # ours
     wanted = [*needed, *project["build-system"]["requires"], *groups["build"]]
-    runtime, google, redis, otel, both = [pins((ROOT / name).read_text()) for name in FILES]
+    runtime, google, redis, otel, firestore, both = [pins((ROOT / name).read_text()) for name in FILES]
     extras = project["project"]["optional-dependencies"]
     assert not unmet(runtime, wanted)
     assert not unmet(google, [*needed, *extras["google"]])
     assert not unmet(redis, [*needed, *extras["redis"]])
     assert not unmet(otel, [*needed, *extras["otel"]])
+    assert not unmet(firestore, [*needed, *extras["firestore"]])
     assert not unmet(both, [*wanted, *groups["dev"]])
-    for shipped in (runtime, google, redis, otel):
+    for shipped in (runtime, google, redis, otel, firestore):
         assert shipped.items() <= both.items(), "tests must run on the versions that are shipped"
     assert unmet(runtime, ["aiohttp<1"])
     assert unmet(runtime, ["surely-not-there"])
