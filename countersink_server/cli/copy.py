@@ -108,7 +108,7 @@ async def _to_store(origin: "Origin", end: Any, settings: Settings, options: arg
     live = receipts_live(settings, of_client=False)
     chosen = ImportOptions(live, settings.shards, dry=options.dry_run, shrink=True)
     progress = _Progress()
-    place = Place(end.store, end.arrivals, end.overlay)
+    place = Place(end.store, end.arrivals, end.overlay, end.waits)
     copier = Copier(origin, place, end.clock, chosen, merge=options.merge, progress=progress.show)
     try:
         await copier.copy(options.prefix)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.imports import Foreign
 from shared.model.moving import MovedCount, MovedReceipt, Origin, followed_until, shard_of_copy
@@ -41,6 +42,8 @@ class Place(NamedTuple):
     store: Store
     arrivals: Arrivals
     overlay: Overlay
+    waits: Millis = Millis(0)
+    """How long a retry that was accepted there may wait until it meets a receipt. Receipts live so much longer."""
 
 
 @dataclass(slots=True)
@@ -148,7 +151,8 @@ class Copier:
     async def _keep(self, some: Sequence[MovedReceipt], *, write: bool) -> int:
         """Insert the receipts that are not there; returns how many."""
         now = await self._place.store.now()
-        receipts = {one.key: one.at(now) for one in some}
+        later = StoreMillis(now + self._place.waits)
+        receipts = {one.key: one.at(later) for one in some}
 
         async def once() -> int:
             found = (await self._place.store.receipts(receipts.keys())).found

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared.config import urls
-from shared.config.settings import Settings
+from shared.config.settings import Settings, promise_of
 from shared.counters.origin import StoreOrigin
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
 from shared.model.imports import EXPORT, FIRESTORE, Source
 from shared.model.moving import Origin
@@ -67,6 +68,8 @@ class End(NamedTuple):
     arrivals: Arrivals
     overlay: Overlay
     clock: Clock
+    waits: Millis = Millis(0)
+    """How long a message may wait until it is applied, if the store does not know which messages wait."""
 
 
 def file_of(url: str) -> Path | None:
@@ -112,11 +115,12 @@ async def end_of(settings: Settings, argument: str, url: str, *, makes: bool) ->
             async def unknown() -> None:
                 return None
 
+            waits = promise_of(settings).life
             kinds = f" {settings.kind_config} {settings.kind_shard}"
             name = f"datastore {there.project}/{there.database or '(default)'}/{there.namespace}{kinds}"
             try:
                 origin = StoreOrigin(stored.store, name, unknown)
-                yield End(origin, stored.store, stored.arrivals, ProcessOverlay(stored.clock), stored.clock)
+                yield End(origin, stored.store, stored.arrivals, ProcessOverlay(stored.clock), stored.clock, waits)
             finally:
                 await stored.close()
         case _:

@@ -33,6 +33,8 @@ from tests.processes.harness import Processes, processes
 
 NOW = StoreMillis(1_000)
 LATER = StoreMillis(1_000 + DAY)
+NONE = Millis(0)
+MINUTE = 60_000
 
 
 @pytest.fixture
@@ -117,13 +119,15 @@ async def files(tmp_path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]
         await each.close()
 
 
-def copier_of(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
+def copier_of(
+    one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False, waits: Millis = NONE
+) -> Copier:
     async def waiting() -> int:
         return 0
 
     return Copier(
         StoreOrigin(one, "one", waiting),
-        Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock())),
+        Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock()), waits),
         SystemClock(),
         ImportOptions(Millis(DAY), dry=dry, shrink=True),
         merge=merge,
@@ -164,6 +168,18 @@ async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall
     for _ in range(2):
         report = (await copied(one, two, merge=True)).report
         assert (await total(two, "a"), await hours(two), report.differences) == (10, {1: 10}, [])
+
+
+@pytest.mark.parametrize("waits", [NONE, Millis(9 * DAY)])
+async def test_where_a_retry_may_wait_in_the_broker_a_receipt_lives_so_much_longer(
+    files: tuple[SqliteStore, SqliteStore], waits: Millis
+) -> None:
+    one, two = files
+    key, begun = key_of_increment("a", "x"), await two.now()
+    await one.apply(Commit((Receipt(key, StoreMillis(await one.now() + DAY)),), ()))
+    await copier_of(one, two, waits=waits).copy("")
+    expires = (await two.receipts([key])).found[key].expires
+    assert 0 <= begun + DAY + waits - expires + MINUTE <= 2 * MINUTE
 
 
 async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteStore]) -> None:
