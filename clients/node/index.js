@@ -111,7 +111,7 @@ class Client {
       } catch (error) {
         const delay = error instanceof UnavailableError ? retries.delay(error) : Infinity;
         if (performance.now() + delay > until) throw error;
-        await sleep(delay, undefined, { signal });
+        await sleep(delay, undefined, { signal }).catch(() => signal.throwIfAborted());
       }
     }
   }

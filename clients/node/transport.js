@@ -119,7 +119,8 @@ class Transport {
         for (const line of lines) yield line.replace(/\r$/, "");
       }
     } catch (error) {
-      throw error instanceof RequestError || signal?.aborted ? error : this._failure(error, false);
+      signal?.throwIfAborted();
+      throw error instanceof RequestError ? error : this._failure(error, false);
     } finally {
       clearTimeout(timer);
       sent.destroy();

@@ -54,8 +54,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
 
 @pytest.fixture
 async def there(tmp_path: Path) -> AsyncIterator[Processes]:
-    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_WINDOWS": "=hour/1d"}
-    async with processes(tmp_path / "data", tmp_path / "log", **settings) as it:
+    settings = {"FLUSH_INTERVAL": "0.05", "WINDOWS": "=hour/1d", "MAX_COUNTERS": "few:=2"}
+    named = {f"COUNTERSINK_{name}": value for name, value in settings.items()}
+    async with processes(tmp_path / "data", tmp_path / "log", **named) as it:
         yield it
 
 
@@ -173,3 +174,29 @@ async def test_a_broken_client_is_noticed(name: str, there: Processes) -> None:
     command = [sys.executable, "-S", broken.__file__, name, str(FOLDER / "driver.py")]
     with pytest.raises(AssertionError):
         await play(scenario, (command, {"PYTHONPATH": str(ROOT)}), there)
+
+
+async def test_all_languages_count_into_one_total_while_the_service_is_killed(
+    built: Mapping[str, Built], there: Processes
+) -> None:
+    commands = [built[language] for language in LANGUAGES]
+    service = await there.start("up", "--port", "0")
+    url, turns = service.url, 5
+    drivers = [await Driver.start(command, {"url": url, "interval": 0.01}) for command in commands]
+    try:
+        for _ in range(turns):
+            for driver in drivers:
+                await driver.do("incr", {"name": "a", "times": 1_000})
+            await service.end(signal.SIGKILL)
+            for driver in drivers:
+                await driver.do("incr", {"name": "a", "times": 1_000})
+            service = await there.start("up", "--port", str(service.port))
+        for driver in drivers:
+            assert await driver.do("flush", {"seconds": LONGEST}) == {"done": True}
+            assert await driver.do("dropped", {}) == {"dropped": 0}
+            await driver.end("return")
+    finally:
+        for driver in drivers:
+            if driver.runs:
+                await driver.end("kill")
+    assert await asyncio.to_thread(counted, url, ["a"]) == {"a": 2_000 * turns * len(drivers)}

@@ -40,6 +40,46 @@ async function main(): Promise<void> {
 }
 """
 
+ENDS = """
+const { Worker, isMainThread, workerData } = require("node:worker_threads");
+const cluster = require("node:cluster");
+const { once } = require("node:events");
+const http = require("node:http");
+const { Client } = require("countersink");
+
+async function main() {
+  const server = http.createServer(async (request, answer) => {
+    let body = "";
+    for await (const piece of request) body += piece;
+    if (request.method === "GET") return answer.write("retry: 1000\\n\\n"); // a stream without an end
+    console.log(body);
+    answer.end('{"accepted": 1, "receipt": "r"}');
+  });
+  await once(server.listen(0), "listening");
+  const url = `http://127.0.0.1:${server.address().port}`;
+  await once(new Worker(__filename, { workerData: url }), "exit");
+  await once(cluster.fork({ SERVICE: url }), "exit");
+  const abort = new AbortController();
+  setTimeout(() => abort.abort(), 50);
+  try {
+    for await (const counter of new Client(url).watch("a", { signal: abort.signal }));
+  } catch (error) {
+    console.log(error.name);
+  }
+  server.close();
+}
+
+function count(name, url) {
+  const counters = new Client(url, { interval: 3_600_000 });
+  counters.incr(name);
+  if (cluster.isWorker) cluster.worker.disconnect();
+}
+
+if (!isMainThread) count("thread", workerData);
+else if (cluster.isWorker) count("worker", process.env.SERVICE);
+else main();
+"""
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -72,6 +112,12 @@ def test_it_can_be_imported_and_required_and_is_the_same(project: Path) -> None:
     """
     (project / "both.mjs").write_text(text)
     assert run(program("node"), "both.mjs", cwd=project) == "true true\n"
+
+
+def test_threads_and_workers_send_what_they_counted_and_a_stream_can_be_ended(project: Path) -> None:
+    (project / "ends.cjs").write_text(ENDS)
+    said = run(program("node"), "ends.cjs", cwd=project).splitlines()
+    assert said == ['{"counters":{"thread":1}}', '{"counters":{"worker":1}}', "AbortError"]
 
 
 def test_its_types_are_right(project: Path) -> None:
