@@ -20,15 +20,11 @@ from tests.http.service import Service, running
 from tests.meta.checkout import ROOT
 
 TO: Final = ROOT / "docs" / "console"
-BEFORE: Final = {
-    "api:requests": 1_804_332, "download:linux": 2_140, "page:blog": 9_921, "page:docs": 40_377,
-    "page:pricing": 18_204, "signup": 318, "vote:42": 409,
-}  # fmt: skip
 A_SECOND: Final = {
     "api:requests": 24, "download:linux": 4, "page:blog": 9, "page:docs": 15, "page:home": 34,
     "page:pricing": 10, "signup": 1, "vote:42": 3,
 }  # fmt: skip
-HOURS: Final = 47
+HOURS: Final = 24 * 15
 SHOWN: Final = 75.0
 """Seconds that the charts show."""
 TRY: Final = """
@@ -36,21 +32,26 @@ const one = [...document.querySelectorAll("details")].find(
   one => one.querySelector("summary")?.innerText.replace(/\\s+/g, " ").includes("POST /v1/increments"));
 one.open = true; one.querySelector("details").open = true; one.scrollIntoView(); 0
 """
+PIN: Final = """
+localStorage.setItem("countersink-pins", JSON.stringify(["page:home", "page:docs", "page:pricing"])); 0
+"""
 SEND: Final = """
 [...document.querySelectorAll("details[open] details[open] button")].find(one => one.textContent === "Send").click(); 0
 """
 
 
 async def history(service: Service, chance: random.Random) -> None:
-    """What `page:home` counted in the last two days, and all others before."""
+    """What was counted in the last two weeks: more at noon, and less on each seventh day."""
     now = int(time.time() * 1_000)
-    await service.post("/v1/increments", json.dumps({"counters": BEFORE}).encode())
     for hour in range(HOURS, 0, -1):
         when = now - hour * 3_600_000
-        of_day = when / 3_600_000 % 24
-        busy = 6_000 + 9_000 * max(0.0, math.sin((of_day - 6) / 12 * math.pi)) + chance.uniform(0, 1_500)
-        envelope = Envelope(f"history-{hour}", {"page:home": int(busy)}, created=when)
-        await service.parts.publisher.publish([encode(envelope)])
+        noon = 0.4 + max(0.0, math.sin((when / 3_600_000 % 24 - 6) / 12 * math.pi))
+        busy = noon * (0.6 if when // 86_400_000 % 7 == 2 else 1.0)
+        counts = {
+            name: int(each * 300 * busy * chance.uniform(0.6, 1.2) * (1.2 - hour / HOURS * (len(name) % 4 - 1) / 3))
+            for name, each in A_SECOND.items()
+        }
+        await service.parts.publisher.publish([encode(Envelope(f"history-{hour}", counts, created=when))])
     await service.apply()
     for one in (metrics.ACCEPTED, metrics.APPLIED):
         one.inc(-one.get())
@@ -68,14 +69,14 @@ async def traffic(service: Service, chance: random.Random) -> None:
 
 async def take(tab: Tab, name: str, height: int, scheme: str = "light") -> None:
     await tab.looks(1200, height, scheme)
-    await asyncio.sleep(SHOWN if name != "docs" else 1)
+    await asyncio.sleep(SHOWN if name not in {"chart", "docs"} else 1)
     await tab.picture(TO / f"{name}.png")
 
 
 async def main() -> None:
     chance = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
-        async with running(Path(folder), windows=rules_of("page:=hour/90d,day/1y")) as service:
+        async with running(Path(folder), windows=rules_of("=hour/90d,day/1y")) as service:
             balance = service.parts.balance
             assert balance is not None
             metrics.DRIFT.set_function(lambda: balance().drift)
@@ -87,11 +88,16 @@ async def main() -> None:
             async with service.applying(), browser.tab() as list_, browser.tab() as one, browser.tab() as flow:
                 moving = asyncio.create_task(traffic(service, chance))
                 await list_.show(service.url, "8 counters.")
+                await list_.run(PIN)
                 await one.show(f"{service.url}/#/counter/page%3Ahome", "Change this counter")
                 await flow.show(f"{service.url}/#/pipeline", "All processes share one file")
                 await asyncio.gather(
-                    take(list_, "counters", 787), take(one, "counter", 1363), take(flow, "pipeline", 1428, "dark")
+                    take(list_, "counters", 740), take(one, "counter", 1352), take(flow, "pipeline", 1428, "dark")
                 )
+                await list_.run("document.querySelector('.above a').click()")
+                await list_.until("document.body.innerText.includes('in all.')")
+                await list_.run("document.getElementById('against').click()")
+                await take(list_, "chart", 870)
                 await list_.show(f"{service.url}/docs", "/v1/increments")
                 await list_.looks(1200, 900, "light")
                 await list_.run(TRY)

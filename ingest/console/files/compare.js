@@ -8,7 +8,7 @@ export function compare(names, chosen) {
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     el("h1", {}, names.length === 1 ? "One counter" : `${names.length} counters in one chart`),
-    el("p", { class: "lead" }, "The pins in the list choose the counters. The address of this page keeps them, with the dates."),
+    el("p", { class: "lead" }, "Pins in the list choose them. The address of this page keeps them, and the dates."),
     byTime.node);
   return { title: "Chart", node, update: byTime.update };
 }
