@@ -97,8 +97,13 @@ class Look(NamedTuple):
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
         return more
 
+    def waits(self, name: str) -> bool:
+        """Whether anything may be pending of a counter. Of most counters in a list, nothing is."""
+        return bool(self.views[name].entries or self.totals[name].dead)
+
     async def reading(self, name: str) -> Reading:
-        found = reading_of(name, self.bases[name], self.views[name], await self.pending(name))
+        more = await self.pending(name) if self.waits(name) else 0
+        found = reading_of(name, self.bases[name], self.views[name], more)
         return found._replace(exact=False) if name in self.ahead else found
 
 
@@ -155,7 +160,7 @@ async def looking(
                     now=snapshot.now,
                     total=totals[name],
                     asked=its,
-                    settled=its.intersection(settled),
+                    settled=its.intersection(settled) if its else its,
                     born=born,
                     epoch=view.epoch,
                     viewed=number,
@@ -332,7 +337,7 @@ class Reader:
         async with looking(self._store, self._overlay, self._clock, names, also=also, viewed=self._count_view) as look:
             found = {}
             for name, view in look.views.items():
-                more, ahead = await look.pending(name), name in look.ahead
+                more, ahead = await look.pending(name) if look.waits(name) else 0, name in look.ahead
                 reading = self._combine(name, look.bases[name], view, more, keep=not also and not ahead)
                 found[name] = reading._replace(exact=False) if ahead else reading
             return found, look
