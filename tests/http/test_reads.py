@@ -180,7 +180,7 @@ async def test_names_are_found_by_a_part_under_a_prefix_page_by_page(service: Se
 
 
 async def test_a_part_is_refused_beside_names_and_where_no_name_has_it(service: Service) -> None:
-    for query in ("contains=a&name=b", f"contains={'x' * 401}"):
+    for query in ("contains=a&name=b", "contains=a&order=value", f"contains={'x' * 401}"):
         answer = await service.get(f"/v1/counters?{query}")
         assert (answer.status, answer.field) == (422, "contains")
 

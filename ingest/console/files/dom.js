@@ -118,8 +118,10 @@ export function heading(name) {
 
 /** Keeps what was chosen on a page in its address: for a reload, for the way back, and to send it to others. */
 export function keep(chosen) {
-  const query = new URLSearchParams(chosen.filter(([, value]) => value)).toString();
-  history.replaceState(null, "", `${location.hash.split("?")[0] || "#/"}${query && `?${query}`}`);
+  const [page, known] = location.hash.split("?");
+  const names = new URLSearchParams(known).getAll("name").map((name) => ["name", name]); // the counters of a chart stay
+  const query = new URLSearchParams([...names, ...chosen.filter(([, value]) => value)]).toString();
+  history.replaceState(null, "", `${page || "#/"}${query && `?${query}`}`);
 }
 
 /** A term and its value in a list of facts; returns the element and the node of the value. */

@@ -79,8 +79,7 @@ export function series(names, wanted) {
     if (by) from.value = to.value = "";
     else if (!from.value || !to.value || from.value > to.value) return say(told, "Choose two dates, the earlier one first.");
     mark(by);
-    keep([...(names.length > 1 ? names.map((name) => ["name", name]) : []),
-      ["by", by], ["from", from.value], ["to", to.value], ["before", compared.checked ? "1" : ""]]);
+    keep([["by", by], ["from", from.value], ["to", to.value], ["before", compared.checked ? "1" : ""]]);
     draw().catch(() => {});
   }
 

@@ -41,8 +41,8 @@ export function sparks(range) {
     let known = null;
     for (const [by, points] of RANGES[asked].periods) {
       const found = await counts(one.name, lately(by, 2 * points + 1));
-      if (found && !known) known = { list: found.list, points };
-      if (known) break;
+      if (found) known = { list: found.list, points };
+      if (found) break;
     }
     one.range = asked;
     one.until = performance.now() + EVERY;
