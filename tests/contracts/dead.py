@@ -156,7 +156,7 @@ class DeadContract:
             except AlreadyAppliedError:
                 continue
             raise AssertionError("what is applied was buried")
-        assert (await look(store))[0] == Total(5, 1, await guard(store))
+        assert (await look(store))[0]._replace(updated=0) == Total(5, 1, await guard(store))
 
     async def test_the_largest_part_is_kept_whole(self, store: Store) -> None:
         names = [f"{number:04}" + "\N{SNOWMAN}" * 132 for number in range(1_000)]

@@ -55,6 +55,8 @@ async def test_a_list_that_may_lack_counters_says_so(capfd: pytest.CaptureFixtur
         says(200, {"counters": [COUNTER | {"name": name}], "next_page_token": token, "exact": token is None})
         for name, token in (("a", "t"), ("b", None))
     ]
+    if "--top" in more:
+        pages = [says(200, {"counters": [COUNTER | {"name": "a"}], "next_page_token": None, "exact": False})]
     async with scripted(*pages) as server:
         await asyncio.to_thread(main, ["list", "--url", server.url, *more])
     out, err = capfd.readouterr()
