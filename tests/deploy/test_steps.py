@@ -76,3 +76,20 @@ def test_cloud_build_tests_before_it_pushes_and_signs() -> None:
     assert found["images"] == ["${_IMAGE}:${_TAG}"]
     said = set(re.findall(r"(_[A-Z]+)=", steps("On Cloud Run")[1]))
     assert said == set(re.findall(r"\$\{(_[A-Z]+)\}", yaml.safe_dump(found)))
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "keys.json",
+        "deploy/cloudrun/terraform.tfvars",
+        "deploy/gke/terraform.tfstate",
+        "deploy/gke/terraform.tfstate.backup",
+        "deploy/gke/.terraform/terraform.tfstate",
+    ],
+)
+def test_what_the_steps_leave_in_the_checkout_is_neither_committed_nor_uploaded(secret: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "check-ignore", "--quiet", secret], cwd=tmp_path, check=True)
+    assert "#!include:.gitignore" in (ROOT / ".gcloudignore").read_text().splitlines()
