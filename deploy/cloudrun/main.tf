@@ -62,7 +62,8 @@ resource "google_cloud_run_v2_service" "ingest" {
   name                 = "countersink-ingest"
   location             = var.region
   ingress              = "INGRESS_TRAFFIC_ALL"
-  invoker_iam_disabled = true # Countersink checks its own keys
+  invoker_iam_disabled = true  # Countersink checks its own keys
+  deletion_protection  = false # it holds no data, and else a first apply that fails can't be repeated
 
   template {
     service_account                  = module.countersink.accounts["ingest"]
@@ -164,8 +165,9 @@ resource "google_cloud_run_v2_service" "ingest" {
 
 # It answers no requests, so nothing scales it by itself. crema.yaml does, as a preview of Google's.
 resource "google_cloud_run_v2_worker_pool" "flusher" {
-  name     = "countersink-flusher"
-  location = var.region
+  name                = "countersink-flusher"
+  location            = var.region
+  deletion_protection = false # as above
 
   scaling {
     manual_instance_count = 2 # at the beginning
@@ -224,8 +226,9 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
 resource "google_cloud_run_v2_job" "of" {
   for_each = { provision = ["provision"], operator = ["doctor"] }
 
-  name     = "countersink-${each.key}"
-  location = var.region
+  name                = "countersink-${each.key}"
+  location            = var.region
+  deletion_protection = false # as above
 
   template {
     template {

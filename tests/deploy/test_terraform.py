@@ -179,7 +179,7 @@ def filled(value: Any, files: Block, message: Any) -> Any:
     fields = message.fields_by_name
     made = {}
     for name, one in static(value).items():
-        if name in OF_ALL | {"name", "location"} and message.name in TOP:
+        if name in OF_ALL | {"name", "location", "deletion_protection"} and message.name in TOP:
             continue
         field = fields[name]
         inner = field.message_type
@@ -201,6 +201,7 @@ def test_cloud_run_takes_each_object(kind: str, message: Any, cloud_run: Block) 
     (block,) = [one for name, _, one in resources(cloud_run) if name == f"google_cloud_run_v2_{kind}"]
     commands = block.get("for_each")
     made = filled(block, cloud_run, message.pb().DESCRIPTOR)
+    assert block["deletion_protection"] is False  # else one that failed to start could not be made again
     ParseDict(made, message.pb()())
     template = made["template"].get("template", made["template"])
     (container,) = template["containers"]
