@@ -54,13 +54,27 @@ def test_what_is_exported_is_whole() -> None:
     assert done.stdout.splitlines() == ["europe-west1-docker.pkg.dev/my-project/countersink/countersink"]
 
 
-def test_the_variables_are_those_of_terraform() -> None:
+def test_the_variables_are_those_of_terraform_and_an_upgrade_changes_the_image_alone(tmp_path: Path) -> None:
+    upgrading = (ROOT / "docs" / "upgrading.md").read_text()
+    assert "-var " not in TEXT + upgrading
+    known = {"PROJECT": "my-project", "REGION": "europe-west1", "IMAGE": "image", "DIGEST": DIGEST}
+
+    def written(command: str, file: Path) -> dict[str, str]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["bash", "-uc", command], cwd=tmp_path, env=os.environ | known, check=True)
+        return dict(re.findall(r'^(\w+) = "(.+)"$', file.read_text(), re.MULTILINE))
+
     for title, folder in (("On Cloud Run", "cloudrun"), ("On GKE", "gke")):
-        text = "".join(steps(title))
-        given = set(re.findall(r"-var (\w+)=", text))
+        (command,) = re.findall(r"printf .*?terraform\.tfvars", "".join(steps(title)), re.DOTALL)
+        file = tmp_path / "deploy" / folder / "terraform.tfvars"
+        given = written(command, file)
+        (change,) = re.findall(r"^sed .*terraform\.tfvars$", upgrading, re.MULTILINE)
+        if "image" in given:
+            known["DIGEST"] = "sha256:later"
+            assert written(change, file) == given | {"image": "image@sha256:later"}
         variables = (ROOT / "deploy" / folder / "variables.tf").read_text()
         blocks = re.findall(r'variable "(\w+)" \{(.*?)\n\}', variables, re.DOTALL)
-        assert given == {name for name, block in blocks if "default" not in block}
+        assert given.keys() == {name for name, block in blocks if "default" not in block}
 
 
 def test_cloud_build_tests_before_it_pushes_and_signs() -> None:
