@@ -29,6 +29,10 @@ EVERY: Final = 1.0
 MOST_SHOWN: Final = 100
 """Differences that are shown."""
 _AGAIN: Final = "run it again: what was copied is not copied twice"
+_NOT_ALONG: Final = (
+    "countersink: marks of imports and ids of jobs are not taken along. After the move, an import adds everything"
+    " again, and a job with an old id runs again. Run neither before you have changed your script"
+)
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -145,6 +149,8 @@ def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace
             tell(f"{what}: {number}, of which {new_ones} {would}")
         _warn(waiting)
     flush()
+    if report.changed and not options.dry_run:
+        note(_NOT_ALONG)
     if report.differences:
         raise CountersinkError(f"{len(report.differences)} differences, see above")
     if waiting and not options.dry_run:
