@@ -22,7 +22,9 @@ module "countersink" {
   project              = var.project
   region               = var.region
   network              = var.network
+  location             = var.location
   database             = var.database
+  redis_gb             = var.redis_gb
   on_call              = var.on_call
   tickets              = var.tickets
   on_call_channels     = var.on_call_channels

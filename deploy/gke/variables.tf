@@ -36,6 +36,18 @@ variable "database" {
   default     = "(default)"
 }
 
+variable "location" {
+  description = "Where the database is: a region, or nam5 or eur3. It can never be changed. If null, it is the region."
+  type        = string
+  default     = null
+}
+
+variable "redis_gb" {
+  description = "Memory of Redis. It holds increments until they are applied, so some seconds of traffic."
+  type        = number
+  default     = 1
+}
+
 variable "budget" {
   description = "If not null: the billing account, and how much a month may cost in its currency."
   type        = object({ billing_account = string, project_number = number, units = number })

@@ -124,7 +124,9 @@ def test_the_roots_use_the_module(files: Block, cloud_run: Block, gke: Block) ->
     for folder, root in ((CLOUD_RUN, cloud_run), (GKE, gke)):
         (module,) = root["module"]["countersink"]
         assert (folder / module.pop("source")).resolve() == FOLDER
-        assert required <= module.keys() <= files["variable"].keys()
+        assert required | {"location", "redis_gb"} <= module.keys() <= files["variable"].keys()
+        for name in module.keys() & root["variable"].keys():
+            assert module[name] == f"${{var.{name}}}"
     used = set(re.findall(r"module\.countersink\.(\w+)", json.dumps(cloud_run)))
     assert used == {*files["output"]}
 
