@@ -9,6 +9,7 @@ import pytest
 
 from countersink_server.cli.main import parser_of_all
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 TEXT: Final = (ROOT / "docs" / "runbooks.md").read_text()
 PLATFORMS: Final = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
@@ -43,6 +44,16 @@ def test_each_alert_says_what_to_type_and_when_it_is_over(name: str) -> None:
             assert int(words[0]) > 2
         else:
             assert program in ("df", "gcloud", "journalctl", "kubectl", "sudo", "sysctl", "timedatectl")
+
+
+def test_the_logs_have_what_the_platform_says_and_what_ended_processes_said() -> None:
+    stubs = "\n".join(f"{name}() {{ printf '%s\\n' \"$@\"; }}" for name in ("gcloud", "kubectl"))
+    cloud_run, gke = (shell(f"{block}\n{stubs}\nlogs flusher 2h") for block in PLATFORMS[:2])
+    assert {"textPayload", "jsonPayload.message", "protoPayload.status.message"} < set(re.findall(r"[\w.]+", cloud_run))
+    assert re.findall(r"--previous=(\w+)", gke) == ["true", "false"]
+    assert gke.count("--since=2h") == 2
+    flags = subprocess.run([program("kubectl"), "logs", "--help"], capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"--[a-z-]+", gke)) - {"--namespace"} <= set(re.findall(r"--[a-z-]+", flags))
 
 
 def test_a_command_reaches_the_program_whole() -> None:
