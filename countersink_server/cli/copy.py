@@ -148,9 +148,9 @@ def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace
         ):
             tell(f"{what}: {number}, of which {new_ones} {would}")
         _warn(waiting)
+        if report.changed and not options.dry_run:
+            note(_NOT_ALONG)
     flush()
-    if report.changed and not options.dry_run:
-        note(_NOT_ALONG)
     if report.differences:
         raise CountersinkError(f"{len(report.differences)} differences, see above")
     if waiting and not options.dry_run:

@@ -26,7 +26,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
-from tests.cli.running import Done, run
+from tests.cli.running import Done, make_file, run
 from tests.contracts.by_time import adding, hours
 from tests.contracts.store import commit, total
 from tests.processes.harness import Processes, processes
@@ -316,3 +316,13 @@ def rows(db: sqlite3.Connection) -> int:
     (marks,) = db.execute("SELECT count(*) FROM marks").fetchone()
     (ids,) = db.execute("SELECT count(*) FROM ids").fetchone()
     return int(marks) + int(ids)
+
+
+def test_a_copy_that_copied_something_says_what_stays_behind(tmp_path: Path) -> None:
+    make_file(tmp_path)
+    old, new = (url(tmp_path / file) for file in (".countersink/countersink.db", "new.db"))
+    assert run("set", "a", "5", "--data", ".countersink", cwd=tmp_path).code == 0
+    for times, is_said in (("dry", False), ("first", True), ("again", False)):
+        more = ("--dry-run",) if times == "dry" else ()
+        done = run("copy", "--from", old, "--to", new, *more, cwd=None)
+        assert any("marks of imports and ids of jobs are not taken along" in line for line in done.lines) is is_said
