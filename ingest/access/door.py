@@ -226,6 +226,8 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
         # A browser does not say which page shows a picture, nor that of a page's own site which reads.
         unknown_page = method in _READS and not said.origin
         is_for_pages = target.route is not None and target.route.is_for_pages
+        if is_for_pages and said.origin and said.origin not in key.origins:
+            raise _other_page(key, said.origin)
         if not is_for_pages or not (unknown_page or said.origin in key.origins):
             raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins")
     if need.isdisjoint(key.may):
@@ -233,6 +235,18 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
     if key.prefixes and path.startswith(COUNTERS):
         name = path[len(COUNTERS) :].partition("/")[0]
         check_name(key, unquote(name) if "%" in name else name)
+
+
+def _other_page(key: Key, origin: str) -> Problem:
+    """A 403 that this page may read, so that its author sees the reason. No data is in it, and the origins of a
+    publishable key are no secret.
+    """
+    return Problem(
+        403,
+        f"pages of {origin[:200]} may not use the key {key.id}: its origins are {', '.join(key.origins)}",
+        field="Origin",
+        headers={"Access-Control-Allow-Origin": origin, "Vary": "Origin"} if origin.isascii() else {},
+    )
 
 
 def _read(public: Public, target: Target) -> None:

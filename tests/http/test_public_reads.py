@@ -53,7 +53,13 @@ async def test_its_pages_read_and_see_the_answer(tmp_path: Path, target: str) ->
         read = [found.json] if "name" in found.json else found.json["counters"]
         assert [(one["name"], one["value"]) for one in read] == [("page:a", 1)]
         refused = await get(service, target, key, EVIL)
-        assert (refused.status, ALLOWED in refused.headers) == (403, False)
+        assert (refused.status, refused.field) == (403, "Origin")
+        assert refused.headers[ALLOWED] == EVIL["Origin"]  # its author sees the reason
+        assert set(refused.json) == {"type", "title", "status", "detail", "field"}
+        reason = f"pages of https://evil.example may not use the key site: its origins are {SHOP}"
+        assert refused.json["detail"] == reason
+        unknown = await get(service, target, f"{key}x", EVIL)
+        assert (unknown.status, ALLOWED in unknown.headers) == (401, False)
 
 
 async def test_a_browser_may_ask_whether_it_may_read(tmp_path: Path) -> None:
