@@ -13,7 +13,7 @@ from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import receipts_live
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, SettingsError
 from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ async def _run(source: "Source", parts: "Parts", settings: "Settings", options: 
         await importer.run(options.prefix, report.take)
     except Exception as error:
         report.end()
+        if isinstance(error, SettingsError):  # it would fail again
+            raise
         raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
     report.end()
     if report.refused:

@@ -3,9 +3,12 @@
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Final
 
 from shared.model.errors import SettingsError
 from shared.model.imports import Foreign
+
+EXAMPLE: Final = '{"name": "page:home", "value": 1234}'
 
 
 class ExportSource:
@@ -40,7 +43,10 @@ def totals_in(file: Path) -> dict[str, int]:
             for number, line in enumerate(lines, 1):
                 name, total = _total_in(line)
                 if name is None:
-                    raise SettingsError(f"{file}, line {number}: is no line of an export, so nothing was imported")
+                    raise SettingsError(
+                        f"{file}, line {number}: is no line of an export, so nothing was imported. A line is"
+                        f" {EXAMPLE}, and ends with a line break"
+                    )
                 if name in totals:
                     raise SettingsError(f"{file}, line {number}: {name!r} is there twice, so nothing was imported")
                 totals[name] = total
