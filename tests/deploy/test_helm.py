@@ -66,6 +66,18 @@ def test_kubernetes_knows_each_field(tmp_path: Path) -> None:
         assert ("authenticationRef" in scaled["spec"]["triggers"][0]) == (not more)
 
 
+def test_prometheus_finds_the_monitor_by_its_labels_and_calls_the_job_as_the_alerts_do() -> None:
+    objects = rendered(
+        *NEEDED, "metrics.by=operator", "metrics.prometheus=http://prometheus", "metrics.labels.release=x"
+    )
+    (monitor,) = [one for one in objects if one["kind"] == "ServiceMonitor"]
+    (service,) = [one for one in objects if one["kind"] == "Service" and one["metadata"]["name"] == "metrics"]
+    assert monitor["metadata"]["labels"]["release"] == "x"
+    job = service["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+    (looked_for,) = set(re.findall(r'up\{job=~"(.*?)"', (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()))
+    assert re.fullmatch(looked_for, job)
+
+
 def test_helm_finds_nothing_wrong_and_says_what_is_missing() -> None:
     sets = [word for value in NEEDED for word in ("--set", value)]
     run(program("helm"), "lint", "--strict", CHART, *sets)
