@@ -30,4 +30,8 @@ resource "google_secret_manager_secret" "overlay" {
 resource "google_secret_manager_secret_version" "overlay" {
   secret      = google_secret_manager_secret.overlay.id
   secret_data = "rediss://:${google_redis_instance.overlay.auth_string}@${google_redis_instance.overlay.host}:${google_redis_instance.overlay.port}?ssl_check_hostname=false&ssl_ca_data=${urlencode(join("\n", google_redis_instance.overlay.server_ca_certs[*].cert))}"
+
+  lifecycle {
+    create_before_destroy = true # processes that run name the old version, and start again with it
+  }
 }

@@ -243,6 +243,7 @@ def test_no_password_is_a_plain_setting(files: Block, cloud_run: Block) -> None:
     assert (secret, "auth_string" in json.dumps(files["output"])) == ("overlay", False)
     (version,) = files["resource"]["google_secret_manager_secret_version"]["overlay"]
     assert version["secret_data"].startswith("rediss://")
+    assert version["lifecycle"] == [{"create_before_destroy": True}]  # else no process could start meanwhile
     assert Settings.read({"COUNTERSINK_OVERLAY": re.sub(r"\$\{[^}]*\}", "1", version["secret_data"])})
     readers = files["resource"]["google_secret_manager_secret_iam_member"]["reads_overlay"][0]["for_each"]
     assert readers == "${google_service_account.of}"
