@@ -1,7 +1,6 @@
 """The command check: counts on a running service, and says whether it keeps its promises."""
 
 import argparse
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +14,8 @@ from urllib.parse import quote, urlencode
 
 from countersink.answers import RejectedError, UnavailableError
 from countersink_server.cli.arguments import seconds, whole
-from countersink_server.cli.output import Bar, flush, json_of, tell
-from countersink_server.cli.target import KEY, add_only_service, naming_the_url, url_of
+from countersink_server.cli.output import Bar, flush, json_of, note, tell
+from countersink_server.cli.target import KEY, add_only_service, key_of_caller, naming_the_url, url_of, with_key
 from shared.model.buckets import LENGTHS, written
 from shared.model.errors import CountersinkError
 
@@ -72,7 +71,7 @@ def _check(options: argparse.Namespace) -> None:
     from countersink_server.check.load import Load  # noqa: PLC0415 (as above)
 
     with naming_the_url(options):
-        url, headers = url_of(options), header_of_caller(options.key or os.environ.get(KEY))
+        url, headers = url_of(options), header_of_caller(options.key or key_of_caller())
         Transport(url, headers, None).close()
 
     def transport() -> "Transport":
@@ -84,11 +83,18 @@ def _check(options: argparse.Namespace) -> None:
         service = stack.enter_context(closing(transport()))
         file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
         _ask(service, "GET", "/version")  # a wrong URL is said at once
+        if not options.json:
+            minutes = APPLIED_WITHIN / 60
+            note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
         ledger = Ledger(EdnHistory(file) if file else NoHistory())
         load = Load(transport, ledger, prefix)
         bar = Bar()
         try:
             load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
+        except RejectedError as error:
+            if error.status != HTTPStatus.FORBIDDEN or prefix not in str(error):
+                raise
+            raise CountersinkError(f"{with_key(error)}. If it may count under another prefix, add --prefix") from error
         finally:
             bar.end()
         values = _settled(service, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from countersink_server.cli.arguments import duration, seconds, whole
 from countersink_server.cli.output import flush, json_of, note, tell
-from countersink_server.cli.target import KEY, add_service, naming_the_url, settings_of, url_of
+from countersink_server.cli.target import KEY, add_service, key_of_caller, naming_the_url, settings_of, url_of
 from shared.model.buckets import written
 from shared.model.errors import CountersinkError
 
@@ -163,7 +163,7 @@ async def asking(
         return
     with naming_the_url(options):
         url = url_of(options)
-        client = PatientClient(url, os.environ.get(KEY), patience=patience, shown=options.target, say=say)
+        client = PatientClient(url, key_of_caller(), patience=patience, shown=options.target, say=say)
     async with client:
         yield client
 
@@ -195,6 +195,8 @@ async def _incr(client: "AsyncClient", options: argparse.Namespace) -> None:
 async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
     from countersink import UnavailableError  # noqa: PLC0415 (as above)
 
+    if (options.key or "").startswith(("csk_", "cpk_")):
+        options.refuse(f"argument --key: this is an access key: put it into {KEY}")
     change = getattr(client, options.change)
     values = (options.value,) if options.change == "set" else ()
     try:

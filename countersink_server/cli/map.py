@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from countersink.answers import RequestError
 from countersink_server.cli.arguments import duration, instant, sentence, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
-from countersink_server.cli.target import add_either, add_patience, settings_of
+from countersink_server.cli.target import URL_VARIABLE, add_either, add_patience, settings_of
 from shared.config.settings import MOST_DAYS, MOST_SHARDS, duration_of, flaw_of_shards, receipts_live
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
@@ -169,7 +170,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--job", metavar="ID", help="id of the job, which happens once however often you run it [a new id]"
     )
-    add_either(parser, "let the service at URL do the work; COUNTERSINK_URL is not used here")
+    add_either(
+        parser,
+        "let the service at URL do the work; COUNTERSINK_URL alone is refused here",
+    )
     parser.add_argument(
         "--concurrency",
         type=whole(1, MOST_AT_ONCE),
@@ -200,6 +204,10 @@ def _map(options: argparse.Namespace) -> None:
     for name, flaw in flaws.items():
         if flaw is not None:
             options.refuse(f"argument {name}: {flaw}")
+    if os.environ.get(URL_VARIABLE) and options.url is None and options.data is None:
+        options.refuse(
+            f'{URL_VARIABLE} is set, but map works on the data itself: say --url "${URL_VARIABLE}" or --data DIR'
+        )
     if options.concurrency is not None and options.url:
         options.refuse(
             "--concurrency is for this process; with --url the flushers do the work: set COUNTERSINK_JOB_TASKS there"

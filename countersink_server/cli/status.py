@@ -1,7 +1,6 @@
 """The command status: asks a running service what it is, and how it does."""
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink_server.cli.output import flush, json_of, lasting, tell
-from countersink_server.cli.target import KEY, add_only_service, naming_the_url, url_of, with_key
+from countersink_server.cli.target import add_only_service, key_of_caller, naming_the_url, url_of, with_key
 from shared.model.buckets import written
 from shared.model.errors import CountersinkError
 
@@ -63,7 +62,7 @@ def _status(options: argparse.Namespace) -> None:
     from countersink.transport import Transport  # noqa: PLC0415 (as above)
 
     with naming_the_url(options):
-        service = Transport(url_of(options), header_of_caller(os.environ.get(KEY)), None)
+        service = Transport(url_of(options), header_of_caller(key_of_caller()), None)
     try:
         found = _ask(service)
     finally:

@@ -92,6 +92,11 @@ def url_of(options: argparse.Namespace) -> str:
     return url
 
 
+def key_of_caller() -> str | None:
+    """The key in the environment. An empty one is none."""
+    return os.environ.get(KEY) or None
+
+
 @contextlib.contextmanager
 def naming_the_url(options: argparse.Namespace) -> Iterator[None]:
     """Says of a URL that is wrong, or of a key, who named it. Make the client inside."""
@@ -161,7 +166,7 @@ def with_key(error: RequestError) -> str:
     said = " ".join(str(error).split())
     if error.status not in {401, 403}:
         return said
-    if KEY not in os.environ:
+    if key_of_caller() is None:
         return f"{said}. Set {KEY} to a key of the service"
     return f"{said}. The key is that in {KEY}"
 

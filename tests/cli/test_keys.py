@@ -328,7 +328,7 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
         assert done.code == 0, done
         async with AsyncClient(service.url, key=key) as client:
             assert (await client.get("c")).value == 7
-        for wrong in ({"COUNTERSINK_KEY": key[:-1] + "x"}, {"COUNTERSINK_KEY": "ä b"}, {}):
+        for wrong in ({"COUNTERSINK_KEY": key[:-1] + "x"}, {"COUNTERSINK_KEY": "ä b"}, {"COUNTERSINK_KEY": ""}, {}):
             done = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong)
             assert (done.code, done.out, len(done.lines)) == (1, "", 1)
             assert key[:-1] not in done.lines[0]

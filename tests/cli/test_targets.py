@@ -134,3 +134,21 @@ def test_after_a_second_of_silence_it_says_that_it_tries_again() -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == f"{failed} (trying again for up to 600 s)\n"
         process.kill()
+
+
+def test_map_does_not_guess_between_a_service_and_the_data(data: Path, tmp_path: Path) -> None:
+    command = ("map", "--prefix", "", "--add", "1")
+    done = run(*command, cwd=tmp_path, COUNTERSINK_URL=NOWHERE)
+    assert done.code == 2
+    assert 'say --url "$COUNTERSINK_URL" or --data DIR' in done.lines[-1]
+    assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL=NOWHERE).code == 0
+    assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL="").code == 0
+
+
+@pytest.mark.parametrize("command", [["set", "a", "1"], ["reset", "a"], ["delete", "a"]], ids=" ".join)
+def test_an_access_key_is_no_key_of_a_change(command: list[str], data: Path) -> None:
+    for key in ("csk_a_b", "cpk_a_b"):
+        done = run(*command, "--key", key, "--data", str(data), cwd=None)
+        assert done.code == 2
+        assert "this is an access key: put it into COUNTERSINK_KEY" in done.lines[-1]
+    assert run(*command, "--key", "mine", "--data", str(data), cwd=None).code == 0
