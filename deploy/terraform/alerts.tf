@@ -20,8 +20,9 @@ locals {
     says     = rule.annotations.description
   } if can(rule.alert) && var.scraped && !strcontains(rule.expr, "node_") }
 
+  # Where the processes are scraped, theirs takes the place of Google's of the same name, so only one that tells as much has it.
   from_google = {
-    CountersinkDeadLetters = {
+    CountersinkDeadLettersWait = {
       query    = "pubsub_googleapis_com:subscription_num_undelivered_messages{subscription_id=\"${google_pubsub_subscription.dead_letters.name}\"} > 0"
       duration = "0s"
       severity = "CRITICAL"

@@ -421,7 +421,7 @@ STARTS: Final = POOL % "container_startup_latencies_count"
 DEAD: Final = 'pubsub_googleapis_com:subscription_num_undelivered_messages{subscription_id="1"}'
 FULL: Final = 'redis_googleapis_com:stats_memory_usage_ratio{instance_id="1"}'
 SERIES: Final = {
-    "CountersinkDeadLetters": ({DEAD: "3x70"}, {DEAD: "0x70"}),
+    "CountersinkDeadLettersWait": ({DEAD: "3x70"}, {DEAD: "0x70"}),
     "CountersinkDeadLettersExpire": ({AGE: "500000x70"}, {AGE: "400000x70"}),
     "CountersinkNothingApplied": ({AGE: "700x70"}, {AGE: "60x70"}),
     "CountersinkMessagesExpire": ({AGE: "310000x70"}, {AGE: "1000x70"}),
@@ -489,7 +489,9 @@ def test_where_nothing_is_scraped_no_alert_needs_it(files: Block, cloud_run: Blo
     alerts = native(files, cloud_run)
     assert not [name for name, alert in alerts.items() if "countersink_" in alert["query"]]
     assert {"CountersinkErrors", "CountersinkSlow", "CountersinkAbsent", "CountersinkRestarts"} <= alerts.keys()
-    assert {"CountersinkDeadLetters", "CountersinkNothingApplied"} <= alerts.keys()
+    assert {"CountersinkDeadLettersWait", "CountersinkNothingApplied"} <= alerts.keys()
+    replaced = local["from_google"].keys() & {rule.get("alert") for rule in RULES}
+    assert replaced == {"CountersinkNothingApplied"}  # which tells the same
 
 
 def test_criticals_and_warnings_go_to_different_people(files: Block) -> None:
