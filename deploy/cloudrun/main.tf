@@ -36,7 +36,7 @@ module "countersink" {
 
 locals {
   own = {
-    COUNTERSINK_DRAIN_TIMEOUT   = "6"    # Cloud Run kills a process 10 seconds after it was told to stop
+    COUNTERSINK_DRAIN_TIMEOUT   = "4"    # an ingest may take five seconds more, and Cloud Run kills it after ten
     COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
     COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }

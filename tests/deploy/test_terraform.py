@@ -220,7 +220,7 @@ def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
     settings = Settings.read(local["own"])
     (listed,) = re.findall(r"concat\((\[.*?\])", local["behind"]["COUNTERSINK_TRUSTED_PROXIES"])
     proxies = Settings.read({"COUNTERSINK_TRUSTED_PROXIES": ",".join(json.loads(listed))}).trusted_proxies
-    assert settings.drain_timeout + 3 < KILLED_AFTER
+    assert settings.drain_timeout + 5 < KILLED_AFTER  # docs/google-cloud.md says what takes five more
     assert settings.spool == "off"
     for peer in ("203.0.113.9", "203.0.113.9, 35.191.3.4"):
         assert client_of("169.254.1.1", [f"1.2.3.4, {peer}"], proxies) == "203.0.113.9"
