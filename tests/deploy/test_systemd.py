@@ -37,6 +37,14 @@ def test_systemd_understands_each_line(unit: Path) -> None:
     assert "LimitNOFILES" in analyze("verify", str(unit)).stderr
 
 
+def test_systemd_understands_what_can_be_uncommented(unit: Path) -> None:
+    text, number = re.subn(r"(?m)^# (?=\w+=)", "", unit.read_text())
+    assert number > 3
+    unit.write_text(text)
+    done = analyze("verify", str(unit))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def exposure(unit: Path) -> float:
     said = analyze("security", "--offline=true", "--no-pager", str(unit)).stdout
     (found,) = re.findall(r"exposure level for \S+: ([\d.]+)", said)
