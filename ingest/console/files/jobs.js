@@ -131,7 +131,7 @@ function line(id, act) {
     known = job;
     const number_ = job.delta !== undefined ? ` ${number(job.delta)}` : job.shards !== undefined ? ` to ${number(job.shards)}` : "";
     say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${inShort(job.prefix) || "all counters"}`);
-    say(detail, `Started ${new Date(job.started).toLocaleString()}`);
+    say(detail, `${inShort(id)}, started ${new Date(job.started).toLocaleString()}`);
     bar.value = job.share;
     const failed = job.failed ? `, ${number(job.failed)} not changed` : "";
     const first = job.examples.length ? ` (${job.examples[0].counter}: ${job.examples[0].reason})` : "";
