@@ -12,6 +12,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from tests.http.keys import keys_file
 from tests.meta.checkout import ROOT
 from tests.mutations.mutation import MUTATIONS
 from tests.mutations.services import CHECK
@@ -53,6 +54,17 @@ async def test_a_sound_service_passes(tmp_path: Path) -> None:
         assert said["ok"]
         async with aiohttp.ClientSession() as session, session.get(f"{service.url}/v1/counters") as response:
             assert (await response.json())["counters"] == [], "it deleted its counters"
+
+
+async def test_with_a_key_for_other_names_it_says_what_to_add(tmp_path: Path) -> None:
+    file, keys = keys_file(tmp_path, mine={"scopes": ["write", "read"], "prefixes": ["mine:"]})
+    async with processes(tmp_path / "data", None, COUNTERSINK_KEYS_FILE=str(file)) as started:
+        service = await started.start("up", "--port", "0")
+        asked = ("--seconds", "1", "--key", keys["mine"])
+        code, _, error = await ended(await begun(service.url, *asked))
+        assert code == 1
+        assert "If it may count under another prefix, add --prefix" in error
+        assert (await ended(await begun(service.url, *asked, "--prefix", "mine:")))[0] == 0
 
 
 async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
