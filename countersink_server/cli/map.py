@@ -13,7 +13,7 @@ from countersink.answers import RequestError
 from countersink_server.cli.arguments import duration, instant, sentence, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
-from countersink_server.cli.target import URL_VARIABLE, add_either, add_patience, settings_of
+from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
 from shared.config.settings import MOST_DAYS, MOST_SHARDS, duration_of, flaw_of_shards, receipts_live
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
@@ -172,7 +172,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_either(
         parser,
-        "let the service at URL do the work; COUNTERSINK_URL alone is refused here",
+        "let the service at URL do the work; COUNTERSINK_URL alone, if nothing names the data, is refused here",
     )
     parser.add_argument(
         "--concurrency",
@@ -204,7 +204,8 @@ def _map(options: argparse.Namespace) -> None:
     for name, flaw in flaws.items():
         if flaw is not None:
             options.refuse(f"argument {name}: {flaw}")
-    if os.environ.get(URL_VARIABLE) and options.url is None and options.data is None:
+    named = options.url is not None or options.data is not None or BROKER in os.environ or STORE in os.environ
+    if os.environ.get(URL_VARIABLE) and not named:
         options.refuse(
             f'{URL_VARIABLE} is set, but map works on the data itself: say --url "${URL_VARIABLE}" or --data DIR'
         )

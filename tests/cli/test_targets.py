@@ -143,6 +143,8 @@ def test_map_does_not_guess_between_a_service_and_the_data(data: Path, tmp_path:
     assert 'say --url "$COUNTERSINK_URL" or --data DIR' in done.lines[-1]
     assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL=NOWHERE).code == 0
     assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL="").code == 0
+    broker = f"sqlite:///{data}/countersink.db"
+    assert run(*command, cwd=tmp_path, COUNTERSINK_URL=NOWHERE, COUNTERSINK_BROKER=broker).code == 0
 
 
 @pytest.mark.parametrize("command", [["set", "a", "1"], ["reset", "a"], ["delete", "a"]], ids=" ".join)
