@@ -239,6 +239,7 @@ class Routes:
             response = _answer_of(await handler(call, *given))
             if caller.public is not None and target.need is TO_READ:
                 response.headers.setdefault("Cache-Control", _kept(given, caller))
+                response.headers["Vary"] = "Origin"  # a cache must not give a page an answer that lacks CORS headers
         except Exception as error:
             return problem_of(error).response()
         return response

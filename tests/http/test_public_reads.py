@@ -130,6 +130,19 @@ async def test_each_client_may_read_so_many_counters_a_second(tmp_path: Path) ->
         assert (await get(service, ten, key, PAGE)).status == 200
 
 
+@pytest.mark.parametrize("query", ["contains=a", "order=value", "prefix=page:&contains=zzz&limit=1"])
+async def test_what_looks_at_all_counters_takes_a_second_s_worth(tmp_path: Path, query: str) -> None:
+    async with site(tmp_path) as (service, key, _):
+        assert (await get(service, f"/v1/counters?{query}", key, PAGE)).status == 200
+        assert (await get(service, f"/v1/counters?{query}", key, PAGE)).status == 429
+
+
+async def test_no_cache_gives_a_page_the_answer_to_another(tmp_path: Path) -> None:
+    async with site(tmp_path) as (service, key, _):
+        found = await get(service, "/v1/counters/page:a?max_age=10", key, {})
+        assert (found.status, found.headers["Vary"]) == (200, "Origin")
+
+
 async def test_one_request_reads_no_more_than_a_second_s_worth(tmp_path: Path) -> None:
     async with site(tmp_path, rate=20.0, client_rate=20.0) as (service, key, _):
         for target in ("/v1/counters", "/v1/counters?limit=21", "/v1/counters?limit=1000"):
