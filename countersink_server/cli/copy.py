@@ -101,7 +101,11 @@ async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> 
         options.refuse("argument --dry-run: a file is written anew each time, so use it with a store")
     check(file)
     await written_to(file, lines_of(origin, options.prefix))
-    _warn(await origin.waiting())
+    waiting = await origin.waiting()
+    _warn(waiting)
+    note(_STOPPED)
+    if waiting:
+        raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
 
 
 async def _to_store(origin: "Origin", end: Any, settings: Settings, options: argparse.Namespace) -> None:
@@ -158,6 +162,10 @@ def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace
 
 
 _WHEN_APPLIED: Final = "stop what counts there, let a flusher apply them, and copy again"
+_STOPPED: Final = (
+    "countersink: this file is whole only if nothing was counted in the origin meanwhile; otherwise it may have an id"
+    " without its sum"
+)
 
 
 def _warn(waiting: int | None) -> None:
