@@ -386,8 +386,10 @@ _PROMISE: Final = (
     "INSERT INTO promises VALUES (?, ?, ?) ON CONFLICT (reach, life) DO UPDATE SET seen = max(seen, excluded.seen)"
 )
 _OLDEST: Final = "SELECT since FROM messages ORDER BY seq LIMIT 1"
+SEARCHED: Final = 1_000
+"""Names that are searched before others get a turn of the event loop: half a millisecond."""
 COUNTED: Final = 10_000
-"""Names to count, or to look into, before other tasks get a turn."""
+"""Names to count before other tasks get a turn."""
 
 
 class SqliteStore:
@@ -516,10 +518,10 @@ class SqliteStore:
 
     async def names_with(self, part: str, prefix: str, after: str, limit: int) -> Sequence[str]:
         found: list[str] = []
-        end, looked = last_name(prefix, None), COUNTED
-        while looked == COUNTED and len(found) < limit:
+        end, looked = last_name(prefix, None), SEARCHED
+        while looked == SEARCHED and len(found) < limit:
             first = _first(prefix, after)
-            ((looked, after),) = self._read(_COUNT_PAGE, first, end, COUNTED)
+            ((looked, after),) = self._read(_COUNT_PAGE, first, end, SEARCHED)
             found += self._counters(_NAMES_WITH, first, after, part, limit - len(found))
             await asyncio.sleep(0)
         return found
