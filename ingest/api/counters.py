@@ -33,7 +33,7 @@ from shared.counters.largest import Largest
 from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.shares import FairLock
-from shared.model.buckets import Millis, written_at
+from shared.model.buckets import written_at
 from shared.model.errors import CrowdedError, NotAloneError
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
@@ -49,7 +49,6 @@ NOT_BY_VALUE: Final = (
     "'order=value' needs the data in a SQLite file: Datastore does not keep counters in the order of their values. Read"
     " all pages and sort them, as 'countersink list --top' does"
 )
-SPAN: Final = {"type": "string", "pattern": "^[0-9]{1,9}[hdy]$", "examples": ["400d"]}
 _EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
 NO_SEARCH: Final = (
     "'contains' needs a SQLite file as the store: Datastore would read the names of all counters. List those that begin"
@@ -57,12 +56,14 @@ NO_SEARCH: Final = (
 )
 
 
-def _span(query: Query, name: str) -> Millis | None:
+def _span(query: Query, name: str) -> str | None:
     text = query.one(name)
     try:
-        return None if text is None else duration_of(text)
+        if text is not None:
+            duration_of(text)
     except ValueError as error:
         raise Problem(422, f"'{name}': {error}", field=name) from None
+    return text
 
 
 class ListAsks(Age):
@@ -85,7 +86,7 @@ class ListAsks(Age):
     """`value`: the largest counters, the largest first, and of equal ones in the order of their names. Only where the
     data is in a SQLite file. Otherwise counters are in the order of their names.
     """
-    unused_for: Annotated[int | None, Read(_span), Meta(extra_json_schema=SPAN)] = None
+    unused_for: Annotated[str | None, Read(_span), Meta(pattern=r"^[0-9]{1,9}[hdy]$", examples=["400d"])] = None
     """Only counters that were not changed for so long (hours, days, or years of 366 days), and of which nothing is
     pending. A page may hold fewer counters than `limit` then, or none. Not with `name` or `order=value`.
     """
@@ -194,7 +195,7 @@ class ReadRoutes:
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         if asks.unused_for is not None:
-            span = asks.unused_for
+            span = duration_of(asks.unused_for)
             readings = [reading for reading in readings if reading.is_unused_since(int(reading.as_of * 1_000) - span)]
         return self._page(readings, token, _EXACT[exact])
 
