@@ -152,7 +152,7 @@ class Load:
             return
         found = {one["name"]: one for one in answer.get("counters", [answer])}
         whole = answer.get("exact", True)
-        for name in names:  # a list leaves out what does not exist, which is as if it were 0
+        for name in names:  # a list leaves out counters that do not exist: they are 0
             one = found.get(name, {"value": 0, "exact": whole})
             self._ledger.saw(look, name, one["value"], exact=one["exact"])
 
@@ -165,7 +165,7 @@ class Load:
             raise
 
     def _check(self, error: RequestError) -> None:
-        """Raise it if it ends the check: the service refuses what is right, so a key or a limit is in the way."""
+        """Raise an error that ends the check: the service refuses a good request, because of a key or a limit."""
         if not isinstance(error, UnavailableError):
             raise error
 

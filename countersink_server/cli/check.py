@@ -71,16 +71,12 @@ def _check(options: argparse.Namespace) -> None:
     from countersink_server.check.load import Load  # noqa: PLC0415 (as above)
 
     with naming_the_url(options):
-        url, headers = url_of(options), header_of_caller(options.key or key_of_caller())
-        Transport(url, headers, None).close()
-
-    def transport() -> "Transport":
-        return Transport(url, headers, None)
-
+        transport = partial(Transport, url_of(options), header_of_caller(options.key or key_of_caller()), None)
+        service = transport()
     begun = datetime.now(UTC)
     prefix = f"{options.prefix}{secrets.token_hex(4)}:"
     with ExitStack() as stack:
-        service = stack.enter_context(closing(transport()))
+        stack.enter_context(closing(service))
         file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
         _ask(service, "GET", "/version")  # a wrong URL is said at once
         if not options.json:

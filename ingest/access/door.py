@@ -223,13 +223,12 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
     """Raise a 403 if the key may not do this."""
     method, path, need = target.method, target.path, target.need
     if key.publishable:
-        # A browser does not say which page shows a picture, nor that of a page's own site which reads.
-        unknown_page = method in _READS and not said.origin
-        is_for_pages = target.route is not None and target.route.is_for_pages
-        if is_for_pages and said.origin and said.origin not in key.origins:
-            raise _other_page(key, said.origin)
-        if not is_for_pages or not (unknown_page or said.origin in key.origins):
+        # A browser does not name the page that shows a picture, or that reads from its own site.
+        may_be_page = bool(said.origin) or method in _READS
+        if target.route is None or not target.route.is_for_pages or not may_be_page:
             raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins")
+        if said.origin and said.origin not in key.origins:
+            raise _other_page(key, said.origin)
     if need.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(need))}")
     if key.prefixes and path.startswith(COUNTERS):
