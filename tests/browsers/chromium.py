@@ -67,6 +67,7 @@ class _Page(Tab):
 
     async def go(self, url: str) -> None:
         await self.call("Page.navigate", url=url)
+        await self.until("document.readyState !== 'loading'")
 
     async def before(self, script: str) -> None:
         await self.call("Page.addScriptToEvaluateOnNewDocument", source=f"{{{script}}}")

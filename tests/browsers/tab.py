@@ -62,7 +62,8 @@ class Tab(ABC):
         """The value of a script's last expression, which may be a promise."""
 
     @abstractmethod
-    async def go(self, url: str) -> None: ...
+    async def go(self, url: str) -> None:
+        """Go to a page, and wait until all of its HTML is there."""
 
     @abstractmethod
     async def before(self, script: str) -> None:

@@ -31,8 +31,8 @@ from tests.world.memory.store import MemoryStore
 LONGEST_START: Final = 60.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
 """Seconds, in tests."""
-# The shell ends Redis when its own standard input ends, so when the test run is gone.
-KEPT: Final = 'redis-server "$@" >>redis.log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
+# The shell ends Redis when its own standard input ends, so when the test run is gone. It waits until the port is free.
+KEPT: Final = 'redis-server "$@" >>redis.log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null'
 
 
 class RedisServer:
