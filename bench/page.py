@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from bench.bars import Bars, draw
+from bench.peers.rows import WHAT
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
@@ -61,11 +62,13 @@ APART: Final[dict[str, Mapping[str, tuple[str, str, str]]]] = {
     },
 }
 """The same of rows that only run if they are named."""
-PEERS: Final = ("redis-always", "postgres", "redis-everysec", "write-behind", "redis-none")
+PEERS: Final = (
+    *("redis-always", "postgres", "granian", "uvicorn"),
+    *("redis-everysec", "write-behind", "redis-none"),
+)
 """Those first that promise as much about a failure of power."""
-AS_SAFE: Final = 2
+AS_SAFE: Final = 4
 CONNECTIONS: Final = (64, 256)
-GROUPS: Final = {"peers": "one counter", "peers-names": "1,000 counters"}
 
 
 def _run(document: Mapping[str, Any]) -> str:
@@ -127,7 +130,7 @@ def _peers(rows: Kept) -> str:
 
 
 def _groups(rows: Kept) -> Iterator[tuple[str, int, list[Mapping[str, Any]]]]:
-    for group, what in GROUPS.items():
+    for group, what in WHAT.items():
         for connections in CONNECTIONS:
             names = [f"{group}-{connections}-{peer}" for peer in PEERS]
             found = [rows[name] for name in names if name in rows]
@@ -186,7 +189,7 @@ def plot(document: Mapping[str, Any]) -> str:
     """Increments per second at either number of connections, and the p99 at the larger one."""
     bars: list[Bars] = []
     found = {(what, connections): group for what, connections, group in _groups(_rows(document))}
-    for what in GROUPS.values():
+    for what in WHAT.values():
         few, many = (
             {row["more"]["peer"]: row for row in found.get((what, connections), ()) if row["ours"]}
             for connections in CONNECTIONS

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ class Counting:
     """Counts for so many seconds, over so many connections at once."""
     total: Callable[[], int]
     """All that was counted."""
+    each: int = 1
+    """Increments of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,20 @@ def tool(name: str, *places: str) -> str:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], log: Path, ready: Callable[[], bool], user: str | None = None
+    command: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    user: str | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process on the servers' processor, from when it is ready until the end of the block."""
+    """A process on the servers' processor, from when it is ready until the end of the block. `more`: of its
+    environment.
+    """
+    environment = {**os.environ, **(more or {})}
     with machine.on(machine.SERVER), log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user, env=environment
+        )
     try:
         until = time.monotonic() + _START
         while not ready():

@@ -1,5 +1,5 @@
-"""PostgreSQL with `INSERT … ON CONFLICT DO UPDATE`, one transaction for each increment. Its own load generator,
-pgbench, connects to it directly, so the figures have no HTTP in them.
+"""PostgreSQL with `INSERT … ON CONFLICT DO UPDATE`, one transaction for each increment or for 1,000. Its own load
+generator, pgbench, connects to it directly, so the figures have no HTTP in them.
 
 Commits that wait at the same time share a sync anyway: with `commit_delay`, it was slower.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from bench import machine
 from bench.load import Load
 from bench.peers.peer import Counting, Peer, started, tool
-from bench.shapes import NAMES
+from bench.shapes import BATCH, NAMES
 
 USER: Final = "postgres"
 """Who runs the server if we are root, whom it refuses."""
@@ -29,13 +29,14 @@ SETTINGS: Final = {
 }
 CONNECTED: Final = 128
 """Connections for which pgbench gets a second more: it connects within its time, and leaves that out of its rate."""
-_ADD: Final = "INSERT INTO counters VALUES ({}, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1;\n"
-ONE: Final = _ADD.format("'views'")
-MANY: Final = f"\\set number random(0, {NAMES - 1})\n" + _ADD.format("'views-' || :number")
+_ADD: Final = "INSERT INTO counters {} ON CONFLICT (name) DO UPDATE SET value = counters.value + 1;\n"
+ONE: Final = _ADD.format("VALUES ('views', 1)")
+MANY: Final = f"\\set number random(0, {NAMES - 1})\n" + _ADD.format("VALUES ('views-' || :number, 1)")
+BATCHED: Final = _ADD.format(f"SELECT 'views-' || number, 1 FROM generate_series(1, {BATCH}) AS number")
 
 
 @contextlib.contextmanager
-def _running(folder: Path, script: str) -> Iterator[Counting]:
+def _running(folder: Path, script: str, each: int = 1) -> Iterator[Counting]:
     programs = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     initdb, server, psql, pgbench = (tool(name, *programs) for name in ("initdb", "postgres", "psql", "pgbench"))
     user = USER if os.geteuid() == 0 else None
@@ -58,6 +59,7 @@ def _running(folder: Path, script: str) -> Iterator[Counting]:
         yield Counting(
             partial(_load, folder, (pgbench, *where, "-n", "-M", "prepared", "-j", "1", "-f", str(file))),
             lambda: int(ask("SELECT coalesce(sum(value), 0) FROM counters")),
+            each,
         )
 
 
@@ -98,3 +100,6 @@ def _load(folder: Path, pgbench: tuple[str, ...], seconds: float, connections: i
 _SAFE: Final = "all, if the power fails"
 ON_ONE: Final = Peer("postgres", "PostgreSQL upserts, no HTTP", _SAFE, partial(_running, script=ONE))
 ON_MANY: Final = Peer("postgres", "PostgreSQL upserts, no HTTP", _SAFE, partial(_running, script=MANY))
+IN_BATCHES: Final = Peer(
+    "postgres", "PostgreSQL, one upsert of 1,000 rows, no HTTP", _SAFE, partial(_running, script=BATCHED, each=BATCH)
+)
