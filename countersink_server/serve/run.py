@@ -17,6 +17,7 @@ from countersink import __version__
 from countersink_server.serve.sockets import Sockets, url_of
 from flusher.cleanup import INTERVAL, JobSweep
 from flusher.dead_letters.desk import OneAtATime, Replay
+from flusher.feed.announcer import Announcer
 from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher, Waiters
 from flusher.metrics_server import CLOSING, serve_status
@@ -29,11 +30,13 @@ from shared.config.settings import Settings, promise_of
 from shared.fleet.fleet_view import CHANGE_WITHIN
 from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError, TransientError
+from shared.model.feed import NOTHING
 from shared.model.receipts import Promises
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Stop, forever
+from shared.wiring.feed import receiver_of, told_by
 from shared.wiring.process import Parts, connect, traces_of
 
 Say = Callable[[str], None]
@@ -167,14 +170,32 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
     """Apply messages and work on jobs until `stop`."""
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
+    announcer = await announcer_of(parts, settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
-        tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
+        flush = tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
+        told = Stop()
+        if announcer is not None:
+            tasks.create_task(announcer.run(told), name="tell others")
         await stop.wait()
         sweeper.cancel()
         watcher.cancel()
+        await flush
+        told.set()
+
+
+async def announcer_of(parts: Parts, settings: Settings) -> Announcer | None:
+    """None if nothing is to be told; from then on commits owe nothing."""
+    if (book := parts.feed) is None:
+        return None
+    told = told_by(settings)
+    if not settings.feed_to:
+        await book.open(NOTHING)
+        return None
+    receiver, where = receiver_of(settings, parts.topic, parts.clock)
+    return Announcer(book, receiver, told, where)
 
 
 def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
@@ -256,6 +277,10 @@ def _show_backlog(parts: Parts) -> None:
         if parts.spool is not None:
             held, most = parts.spool.publisher.pending()
             metrics.SPOOL_USED.set_for_all(held / most)
+        if parts.feed is not None:
+            waiting = parts.feed.waiting()
+            metrics.FEED_WAITING.set_for_all(waiting.events)
+            metrics.FEED_OLDEST.set_for_all(waiting.oldest)
         backlog = parts.backlog() if parts.backlog else None
         if parts.balance is None:
             if backlog is not None:

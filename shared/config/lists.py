@@ -1,5 +1,5 @@
-"""Reads settings that are lists with commas: networks, origins, hosts, prefixes, limits, and templates of names.
-Pure.
+"""Reads settings that are lists with commas: networks, origins, hosts, prefixes, limits, rules of the feed, and
+templates of names. Pure.
 """
 
 import re
@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple, TypeVar
 
-from shared.model.words import MAX_NAME_BYTES, flaw_of_size
+from shared.model.buckets import DAY, HOUR, Millis
+from shared.model.feed import FeedRule, ThresholdRule
+from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, flaw_of_size
 
 T = TypeVar("T")
+Rule = TypeVar("Rule", FeedRule, ThresholdRule)
 
 Network = IPv4Network | IPv6Network
 
@@ -24,6 +27,11 @@ class NameLimit(NamedTuple):
     most: int
 
 
+LONGEST_INTERVAL: Final = 30 * DAY
+MOST_THRESHOLDS: Final = 100
+"""Numbers in one list."""
+_UNITS: Final = {"s": 1_000, "m": 60_000, "h": HOUR, "d": DAY}
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:]+")
 
@@ -52,6 +60,16 @@ def name_limits(text: str) -> tuple[NameLimit, ...]:
 def prefixes(text: str) -> tuple[str, ...]:
     """What names begin with. A prefix may hold no comma."""
     return _each(text, _prefix)
+
+
+def feed_rules(text: str) -> tuple[FeedRule, ...]:
+    """Rules such as `page:=10s,=1m`, with prefixes as in `name_limits`."""
+    return _of_prefixes(text, "page:=10s", _feed_rule)
+
+
+def threshold_rules(text: str) -> tuple[ThresholdRule, ...]:
+    """Rules such as `page:=every 1000,quota:=at 100 1000`, with prefixes as in `name_limits`."""
+    return _of_prefixes(text, "page:=every 1000", _threshold_rule)
 
 
 def flaw_of_origin(value: object) -> str | None:
@@ -88,6 +106,45 @@ def _name_limit(word: str) -> NameLimit:
     if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
         raise ValueError(f"the prefix of {word!r} {flaw}")
     return NameLimit(prefix, int(digits))
+
+
+def _of_prefixes(text: str, form: str, read: Callable[[str, str], Rule]) -> tuple[Rule, ...]:
+    def one(word: str) -> Rule:
+        prefix, equals, rest = word.rpartition("=")
+        try:
+            if not equals:
+                raise ValueError(f"must be a prefix, '=' and a rule, as in {form}")
+            if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
+                raise ValueError(f"has a prefix that {flaw}")
+            return read(prefix, rest)
+        except ValueError as error:
+            raise ValueError(f"{word!r} {error}") from None
+
+    rules = _each(text, one)
+    if len({rule.prefix for rule in rules}) < len(rules):
+        raise ValueError("a prefix is there twice")
+    return rules
+
+
+def _feed_rule(prefix: str, rest: str) -> FeedRule:
+    number, unit = rest[:-1], _UNITS.get(rest[-1:], 0)
+    if not (unit and _DIGITS.fullmatch(number) and int(number) * unit <= LONGEST_INTERVAL):
+        raise ValueError("must say how often, from 0s to 30d, in s, m, h or d, as in page:=10s")
+    return FeedRule(prefix, Millis(int(number) * unit))
+
+
+def _threshold_rule(prefix: str, rest: str) -> ThresholdRule:
+    kind, *words = rest.split() or [""]
+    numbers = sorted({int(word) for word in words if _DIGITS.fullmatch(word)})
+    good = len(numbers) == len(words) > 0 and numbers[0] > 0 and numbers[-1] <= MAX_DELTA
+    if good and kind == "every" and len(numbers) == 1:
+        return ThresholdRule(prefix, numbers[0])
+    if good and kind == "at" and len(numbers) <= MOST_THRESHOLDS:
+        return ThresholdRule(prefix, 0, (*numbers,))
+    raise ValueError(
+        "must say 'every' and a number, or 'at' and at most 100 different numbers, as in quota:=at 100 1000; numbers"
+        f" are from 1 to {MAX_DELTA}"
+    )
 
 
 def _prefix(word: str) -> str:

@@ -13,6 +13,7 @@ from shared.config.lists import NameLimit, Network, template_text
 from shared.config.urls import is_service_link
 from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Rule, Rules
 from shared.model.errors import SettingsError
+from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.receipts import Promise, lifetime, promised
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
@@ -259,6 +260,30 @@ class Settings:
         "minute, hour and day, and the longest prefix decides",
         "none",
     )
+    feed: tuple[FeedRule, ...] = _setting(
+        (),
+        lists.feed_rules,
+        "counters whose changes are told, and how often at most, such as page:=10s,=1m, where =1m is for all names; the"
+        " longest prefix decides",
+        "none",
+    )
+    thresholds: tuple[ThresholdRule, ...] = _setting(
+        (),
+        lists.threshold_rules,
+        "thresholds that are told when counters reach them, such as page:=every 1000,quota:=at 100 1000; the longest"
+        " prefix decides",
+        "none",
+    )
+    feed_to: str = _setting(
+        "", text, "who is told: https://… (a web hook), or file:///FILE (a line of JSON for each event)", "none"
+    )
+    feed_secret: str = _setting(
+        "",
+        text,
+        "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; two, with a space between,"
+        " while one replaces the other",
+        "none",
+    )
     job_tasks: int = _setting(
         4, whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
@@ -356,6 +381,11 @@ class Settings:
             raise SettingsError(
                 "COUNTERSINK_COMPACT_AFTER: nothing is compacted while an ndb application writes, too"
                 " (COUNTERSINK_NDB_WRITERS=yes); set only one of them"
+            )
+        if bool(settings.feed or settings.thresholds) != bool(settings.feed_to):
+            raise SettingsError(
+                "COUNTERSINK_FEED_TO says who is told what COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS name: set it and"
+                " at least one of the two, or none of them"
             )
         return settings
 

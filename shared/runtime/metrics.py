@@ -72,6 +72,21 @@ for _of in ("counts", "dead letters"):
     UNKEPT.labels(_of)
 WAITING = _gauge("countersink_waiting_increments", "Increments that are not yet handed to the broker.")
 
+FEED_TOLD = _counter("countersink_feed_events", "Events that the receiver of the feed took.", ["type"])
+FEED_FAILED = _counter(
+    "countersink_feed_failures",
+    "How often the receiver of the feed did not take an event. It is kept and told again.",
+    ["type"],
+)
+FEED_WAITING = _gauge(
+    "countersink_feed_waiting_events",
+    "Counters, and commits that reached thresholds, that are due to be told. Those beyond 10,000 are not counted.",
+)
+FEED_OLDEST = _gauge(
+    "countersink_feed_oldest_seconds",
+    "Seconds for which the oldest of these has been due. Alert if it is above 300: the receiver does not take it.",
+)
+
 STATSD_LINES = _counter("countersink_statsd_lines", "Lines that StatsD senders sent, counted or not.")
 STATSD_UNCOUNTED = _counter(
     "countersink_statsd_uncounted_lines",
@@ -222,7 +237,7 @@ DRIFT = _gauge(
     " between a commit and its acknowledgement. ALERT if it stays different from 0: increments were lost or counted"
     " twice.",
 )
-OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE, SPOOL_USED)
+OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE, SPOOL_USED, FEED_WAITING, FEED_OLDEST)
 """Gauges that a process reads from its data, and does not show if it can't."""
 for _unknown in (*OF_DATA, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
     _unknown.clear()

@@ -51,7 +51,7 @@ from shared.model.words import (
 )
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
-from shared.sqlite import receipts
+from shared.sqlite import feed, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
 from shared.sqlite.broker import raise_floors
 from shared.sqlite.database import Database, FileTime, Reserve, translate
@@ -588,6 +588,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
         _add_to_shards(db, commit.adds, wall)
         if commit.by_time is not None:
             _add_to_buckets(db, commit.by_time, wall)
+        feed.enter(db, commit, Instant(time), now, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the sum does not fit into the file: {error}") from error
     return Instant(time)

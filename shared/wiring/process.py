@@ -20,6 +20,7 @@ from shared.memory.tasks import MemoryTasks
 from shared.model.errors import SettingsError
 from shared.model.words import Backlog
 from shared.ports.broker import DeadLetters, Publisher, Subscription
+from shared.ports.feed import FeedBook
 from shared.ports.overlay import Overlay
 from shared.ports.store import Balance, Jobs, Store, Tasks
 from shared.runtime.clock import Clock, SystemClock
@@ -27,9 +28,11 @@ from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database, Reserve
+from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import opener, store_of
+from shared.wiring.feed import refuse_feed
 from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled
 
 if TYPE_CHECKING:
@@ -73,6 +76,8 @@ class Parts:
     """Reads what waits to be applied. With Pub/Sub: what this process published."""
     looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
+    feed: FeedBook | None = None
+    """Keeps what is owed to the receiver of the feed. None where there is no feed."""
     traces: Traces | None = None
     """Makes spans, if this process is configured to."""
     _files: Sequence[Database] = ()
@@ -112,6 +117,7 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
     """
     opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
+        refuse_feed(settings)
         return _on_pubsub(settings, opening, publishes=publishes)
     return _embedded(settings, opening)
 
@@ -139,6 +145,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         balance=partial(balance_of, database),
         spare=reserve.spare,
         backlog=partial(backlog_of, database, clock),
+        feed=SqliteFeedBook(database, clock),
         _files=[database],
         _ends=[database.close],
     )

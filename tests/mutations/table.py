@@ -5,6 +5,7 @@ from tests.mutations import (  # noqa: F401 (each enters its own)
     client,
     commits,
     connections,
+    feed,
     files,
     fleet,
     importing,

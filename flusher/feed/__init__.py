@@ -1,0 +1,1 @@
+"""Tells others which counters changed, and which thresholds they reached."""

@@ -1,0 +1,154 @@
+"""Tells the receiver what is owed: commit, tell, settle. docs/adr/0037-feed.md says why nothing is missed.
+
+What is owed stands in the store since the commit that owes it, and goes when the receiver has taken it. So a process
+that is killed between the two leaves it, and it is told again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, NamedTuple
+
+from shared.model.buckets import Millis
+from shared.model.errors import TransientError
+from shared.model.feed import Change, Event, Reach, Told, changed, reached, rule_of
+from shared.ports.feed import FeedBook, Owed, Receiver
+from shared.runtime import metrics
+from shared.runtime.retry import Stop
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 500
+"""Counters, and commits that reached thresholds, in one round."""
+PROBES: Final = 4
+"""The same after a round in which nothing was taken: the receiver seems to be away."""
+LEVELS_AT_ONCE: Final = 100
+"""Thresholds of one commit in one round."""
+IDLE: Final = 1.0
+"""Seconds between two looks, if nothing is committed by this process."""
+FIRST: Final = 1_000
+LONGEST: Final = 60_000
+"""Milliseconds for which an event that was not taken is put off: the first, doubled each time, and the most."""
+MOST_REMEMBERED: Final = 10_000
+"""Events whose failures are remembered. An event that is forgotten is put off for `FIRST` again."""
+SAID_EVERY: Final = 60
+"""Failed rounds after the first until the log says so again."""
+LAST: Final = 1.0
+"""Seconds for what is due at the end. The rest stays in the store."""
+
+
+class _Event(NamedTuple):
+    owed: Change | Reach
+    level: int
+    event: Event
+
+
+class Announcer:
+    """One at a time tells from a store. The others wait until it has ended."""
+
+    def __init__(self, book: FeedBook, receiver: Receiver, told: Told, where: str) -> None:
+        """`where`: the receiver, as the log calls it."""
+        self._book = book
+        self._receiver = receiver
+        self._told = told
+        self._where = where
+        self._failures: OrderedDict[Hashable, int] = OrderedDict()
+        self._failed_rounds = 0
+        """Rounds in a row in which something was not taken."""
+        self._away = False
+        """Whether nothing was taken in the last round."""
+
+    async def run(self, stop: Stop) -> None:
+        """Tell until `stop`. What is owed then and not due, or not taken, stays in the store."""
+        ours = False
+        while not stop.is_set():
+            try:
+                ours = ours or await self._book.open(self._told)
+                if ours and await self.round():
+                    continue
+            except TransientError as error:
+                _log.warning("the feed can't read or write what it owes, and tries again: %s", error)
+            await self._pause(stop)
+        with contextlib.suppress(TransientError, TimeoutError):
+            async with asyncio.timeout(LAST):
+                while ours and not self._away and await self.round():
+                    pass
+        await self._receiver.close()
+        await self._book.close()
+
+    async def _pause(self, stop: Stop) -> None:
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
+        if not self._away:
+            waits.append(asyncio.ensure_future(self._book.wait(IDLE)))
+        try:
+            await asyncio.wait(waits, timeout=IDLE, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+
+    async def round(self) -> bool:
+        """Tell what is due. Returns whether more may be due now."""
+        owed = await self._book.owed(PROBES if self._away else AT_ONCE)
+        if owed.changes or owed.reaches:
+            events = [*_events(owed)]
+            whys = await self._receiver.tell([one.event for one in events])
+            self._away = all(whys)
+            await self._settle(owed, events, whys)
+            if self._away:
+                return False
+        swept = len(owed.changes) < AT_ONCE and await self._book.sweep()
+        return swept or bool(owed.changes or owed.reaches)
+
+    async def _settle(self, owed: Owed, events: Sequence[_Event], whys: Sequence[str]) -> None:
+        refused: dict[Change | Reach, str] = {}
+        levels: dict[Reach, int] = {}
+        for (one, level, event), why in zip(events, whys, strict=True):
+            if why:
+                refused.setdefault(one, why)
+            elif isinstance(one, Reach) and one not in refused:
+                levels[one] = level  # in order, up to the first that was not taken
+            (metrics.FEED_FAILED if why else metrics.FEED_TOLD).labels(event.type).inc()
+        taken = [(one, self._interval(one)) for one in owed.changes if one not in refused]
+        for change, _ in taken:
+            self._failures.pop(change.counter, None)
+        for reach in levels:
+            self._failures.pop(reach.row, None)
+        await self._book.settle(taken, [*levels.items()])
+        if refused:
+            changes = [(one, self._put_off(one.counter)) for one in owed.changes if one in refused]
+            reaches = [(one, self._put_off(one.row)) for one in owed.reaches if one in refused]
+            await self._book.put_off(changes, reaches)
+        self._say(len(refused), next(iter(refused.values()), ""))
+
+    def _interval(self, change: Change) -> Millis:
+        rule = rule_of(self._told.feed, change.counter)
+        return rule.interval if rule is not None else Millis(0)
+
+    def _put_off(self, key: Hashable) -> Millis:
+        failures = self._failures.pop(key, 0)
+        self._failures[key] = failures + 1
+        if len(self._failures) > MOST_REMEMBERED:
+            self._failures.popitem(last=False)
+        return Millis(min(FIRST << min(failures, 16), LONGEST))
+
+    def _say(self, refused: int, why: str) -> None:
+        if refused and self._failed_rounds % SAID_EVERY == 0:
+            _log.warning(
+                "%d events of the feed were not taken by %s, and are kept and told again: %s. See that the receiver"
+                " runs, that COUNTERSINK_FEED_TO names it, and that it knows COUNTERSINK_FEED_SECRET",
+                refused,
+                self._where,
+                why,
+            )
+        elif not refused and self._failed_rounds:
+            _log.warning("%s takes the events of the feed again", self._where)
+        self._failed_rounds = self._failed_rounds + 1 if refused else 0
+
+
+def _events(owed: Owed) -> list[_Event]:
+    events = [_Event(one, 0, changed(one)) for one in owed.changes]
+    for reach in owed.reaches:
+        events += [_Event(reach, level, event) for level, event in reached(reach, LEVELS_AT_ONCE)]
+    return events

@@ -1,0 +1,70 @@
+"""Appends events to a file, one line of JSON for each."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.model.feed import Event
+
+
+class EventFile:
+    """What it said it took is on the disk. If somebody moves the file away, as logrotate does, a new one is made."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self._path = path
+        self._source = source
+        self._file: int | None = None
+
+    async def tell(self, events: Sequence[Event]) -> Sequence[str]:
+        lines = b"".join([event.structured(self._source) + b"\n" for event in events])
+        try:
+            await asyncio.to_thread(self._append, lines)
+        except OSError as error:
+            return [f"{self._path}: {error.strerror}"] * len(events)
+        return [""] * len(events)
+
+    def _append(self, lines: bytes) -> None:
+        file = self._opened()
+        end = os.fstat(file).st_size
+        try:
+            view = memoryview(lines)
+            while view:
+                view = view[os.write(file, view) :]
+            os.fdatasync(file)
+        except OSError:
+            os.ftruncate(file, end)  # no part of a line stays
+            raise
+
+    def _opened(self) -> int:
+        if self._file is not None:
+            try:
+                if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                    return self._file
+            except FileNotFoundError:
+                pass
+            os.close(self._file)
+            self._file = None
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _end_of_lines(self._file)
+        return self._file
+
+    async def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _end_of_lines(file: int) -> None:
+    """Cut off a line that was begun when the machine stopped. It was not taken, so it comes again."""
+    end = os.fstat(file).st_size
+    block = 65_536
+    while end > 0:
+        begin = max(end - block, 0)
+        tail = os.pread(file, end - begin, begin)
+        if (found := tail.rfind(b"\n")) >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    if end < os.fstat(file).st_size:
+        os.ftruncate(file, end)

@@ -1,0 +1,80 @@
+"""Sends each event to a URL, signed as Standard Webhooks says (https://www.standardwebhooks.com)."""
+
+import asyncio
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+import aiohttp
+
+from shared.model.feed import Event
+from shared.runtime.clock import Clock
+
+AT_ONCE: Final = 16
+"""Requests at the same time."""
+PATIENCE: Final = 10.0
+"""Seconds for one request."""
+_KEY: Final = "whsec_"
+_SIZES: Final = range(24, 65)
+"""Bytes of a key, as Standard Webhooks has them."""
+
+
+def keys_of(text: str) -> Sequence[bytes]:
+    """The keys in a setting: several with spaces between, while one replaces another. Raises `ValueError`."""
+    words = text.split()
+    try:
+        keys = [b64decode(word.removeprefix(_KEY), validate=True) for word in words if word.startswith(_KEY)]
+    except ValueError:
+        keys = []
+    if len(keys) != len(words) or not keys or any(len(key) not in _SIZES for key in keys):
+        raise ValueError("must be whsec_ and 24 to 64 random bytes as base64")
+    return keys
+
+
+def signatures(keys: Sequence[bytes], id_: str, seconds: int, body: bytes) -> str:
+    """The value of the header `webhook-signature`."""
+    signed = f"{id_}.{seconds}.".encode() + body
+    return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+
+
+class WebHook:
+    """It took an event if it answered 2xx."""
+
+    def __init__(self, url: str, keys: Sequence[bytes], source: str, clock: Clock) -> None:
+        self._url = url
+        self._keys = keys
+        self._source = source
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def tell(self, events: Sequence[Event]) -> Sequence[str]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=AT_ONCE),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=PATIENCE),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        turns = asyncio.Semaphore(AT_ONCE)
+        return await asyncio.gather(*[self._send(self._session, turns, event) for event in events])
+
+    async def _send(self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, event: Event) -> str:
+        async with turns:
+            body, id_, seconds = event.structured(self._source), quote(event.id, safe="/:"), int(self._clock.now())
+            headers = {
+                "content-type": "application/cloudevents+json; charset=utf-8",
+                "webhook-id": id_,
+                "webhook-timestamp": str(seconds),
+                "webhook-signature": signatures(self._keys, id_, seconds, body),
+            }
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
+                        return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"  # noqa: PLR2004
+            except (aiohttp.ClientError, OSError) as error:  # a time-out is one
+                return f"no answer: {str(error) or type(error).__name__}"
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()

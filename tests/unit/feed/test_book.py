@@ -1,0 +1,130 @@
+"""The book in a file: who tells, how often, and what a restored file owes."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.config.lists import feed_rules, threshold_rules
+from shared.model.buckets import Millis, StoreMillis
+from shared.model.errors import SettingsError
+from shared.model.feed import NOTHING, told
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.sqlite.database import Database
+from shared.sqlite.feed import SqliteFeedBook
+from shared.sqlite.store import SqliteStore
+from tests.world.manual_clock import ManualClock
+
+TOLD = told(feed_rules("page:=10s"), threshold_rules("page:=at 1 9007199254740991"), "there")
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        self.database = Database(path)
+        self.store = SqliteStore(self.database, self.clock)
+        self.book = SqliteFeedBook(self.database, self.clock)
+
+    async def count(self, number: int, name: str = "page:a", delta: int = 1, shard: int = 0) -> None:
+        receipt = Receipt(f"{number}-{name}", StoreMillis(10**15))
+        await self.store.apply(Commit((receipt,), (ShardAdd(name, shard, delta, shard + 1),)))
+
+    async def tell(self) -> dict[str, tuple[int, int]]:
+        owed = await self.book.owed(100)
+        await self.book.settle([(one, Millis(10_000)) for one in owed.changes], [])
+        return {one.counter: (one.value, one.at) for one in owed.changes}
+
+
+def restore(path: Path, backup: Path) -> None:
+    """As docs/data-file.md says."""
+    for end in ("turn", "wal", "shm"):
+        Path(f"{path}-{end}").unlink(missing_ok=True)
+    shutil.copy(backup, path)
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[World]:
+    world = World(path)
+    try:
+        yield world
+    finally:
+        await world.book.close()
+        await world.database.close()
+
+
+async def test_a_counter_is_told_at_once_and_then_after_its_interval(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        assert await world.book.open(TOLD)
+        while await world.book.sweep():
+            pass
+        await world.count(1)
+        await world.count(1, "other")
+        assert {name: value for name, (value, _) in (await world.tell()).items()} == {"page:a": 1}
+        await world.count(2)
+        await world.count(3)
+        world.clock.turn(9.9)
+        assert (await world.tell(), world.book.waiting().events) == ({}, 1)  # the threshold
+        world.clock.turn(0.2)
+        assert world.book.waiting().events == 2
+        assert (await world.tell())["page:a"][0] == 3
+        world.clock.turn(20)
+        assert await world.tell() == {}
+
+
+async def test_what_changed_after_the_reading_stays_owed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.book.open(TOLD)
+        await world.count(1)
+        owed = await world.book.owed(1)
+        await world.count(2)
+        await world.book.settle([(one, Millis(0)) for one in owed.changes], [])
+        assert (await world.tell())["page:a"][0] == 2
+
+
+async def test_one_process_tells_and_others_must_have_its_settings(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        assert not await world.book.open(NOTHING)
+        assert await world.book.open(TOLD)
+        other = SqliteFeedBook(world.database, world.clock)
+        assert not await other.open(TOLD)
+        for different in (NOTHING, TOLD._replace(receiver="elsewhere")):
+            with pytest.raises(SettingsError, match="COUNTERSINK_FEED"):
+                await other.open(different)
+        await world.book.close()
+        assert await other.open(TOLD)
+        assert not await other.open(NOTHING)
+        await world.count(1)
+        assert not (await world.book.owed(1)).changes, "nothing is owed"
+
+
+async def test_a_restored_file_tells_everything_again_with_greater_sequences(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    async with opened(path) as world:
+        await world.book.open(TOLD)
+        await world.count(1)
+    shutil.copy(path, tmp_path / "backup.db")
+    async with opened(path) as world:
+        assert await world.book.open(TOLD)
+        world.clock.turn(86_400)
+        await world.count(2)
+        ((value, last),) = (await world.tell()).values()
+        assert value == 2
+    restore(path, tmp_path / "backup.db")
+    async with opened(path) as world:  # whose wall clock is a day back
+        await world.book.open(TOLD)
+        while await world.book.sweep():
+            pass
+        ((value, first),) = (await world.tell()).values()
+        assert (value, first > last) == (1, True)
+
+
+async def test_totals_beyond_64_bits_are_told_and_judged(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.book.open(TOLD)
+        for shard in range(3):
+            await world.count(shard, delta=SHARD_FULL, shard=shard)
+        owed = await world.book.owed(9)
+        assert [one.value for one in owed.changes] == [3 * SHARD_FULL]
+        assert [one.levels.first for one in owed.reaches] == [1, 2**53 - 1]
