@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
+from countersink_server.cli.target import settings_of
 from shared.config.settings import receipts_live
 from shared.model.buckets import FOR_EVER, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
 from shared.model.errors import CountersinkError
@@ -71,6 +72,9 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
+    from shared.wiring.files import refuse_older  # noqa: PLC0415 (who asks for help should not wait)
+
+    refuse_older(settings_of(options))
     async with connected(options) as (settings, parts):
         await _report(parts, receipts_live(settings, of_client=False), options)
 

@@ -6,16 +6,14 @@ import os
 import sys
 import time
 from contextlib import AsyncExitStack
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink_server.cli.arguments import sentence
 from countersink_server.cli.counters import check, written_to
 from countersink_server.cli.output import flush, json_of, note, tell
-from countersink_server.cli.target import add_neither, url_of_folder
+from countersink_server.cli.target import add_neither
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
-from shared.config.urls import scheme_of, sqlite_file
 from shared.model.errors import CountersinkError, SettingsError
 
 if TYPE_CHECKING:
@@ -75,23 +73,17 @@ async def _copy(options: argparse.Namespace) -> None:
         if read is not None:
             origin = origin_in(read)
         else:
-            origin = (await stack.enter_async_context(end_of(settings, FROM, options.origin, makes=False))).origin
+            place = end_of(settings, FROM, options.origin, makes=False, still=True)
+            origin = (await stack.enter_async_context(place)).origin
         if write is not None:
             await _to_file(origin, str(write), options)
             return
-        target = _nowhere_yet(stack, options.target) if options.dry_run else options.target
-        end = await stack.enter_async_context(end_of(settings, TO, target, makes=True))
+        place = end_of(settings, TO, options.target, makes=True, still=options.dry_run)
+        end = await stack.enter_async_context(place)
         if end.origin.name == origin.name and read is None:
             raise SettingsError(f"{FROM} and {TO} are the same store")
         origin.name = f"copy {options.job or origin.name}"
         await _to_store(origin, end, settings, options)
-
-
-def _nowhere_yet(stack: AsyncExitStack, url: str) -> str:
-    """The URL, or that of an empty file for a while, if it names a SQLite file that is missing."""
-    if scheme_of(url) != "sqlite" or sqlite_file(TO, url).exists():
-        return url
-    return url_of_folder(stack.enter_context(TemporaryDirectory()))
 
 
 async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> None:
@@ -103,7 +95,6 @@ async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> 
     await written_to(file, lines_of(origin, options.prefix))
     waiting = await origin.waiting()
     _warn(waiting)
-    note(_STOPPED)
     if waiting:
         raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
 
@@ -123,6 +114,8 @@ async def _to_store(origin: "Origin", end: Any, settings: Settings, options: arg
         waiting = await origin.waiting()
         if not options.dry_run:
             await copier.compare(options.prefix)
+            if origin.went_on():
+                copier.report.differences.append(("", "the origin was written to meanwhile"))
     except Exception as error:
         raise CountersinkError(f"{line_of(error)} ({_AGAIN})") from error
     finally:
@@ -162,10 +155,6 @@ def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace
 
 
 _WHEN_APPLIED: Final = "stop what counts there, let a flusher apply them, and copy again"
-_STOPPED: Final = (
-    "countersink: this file is whole only if nothing was counted in the origin meanwhile; otherwise it may have an id"
-    " without its sum"
-)
 
 
 def _warn(waiting: int | None) -> None:

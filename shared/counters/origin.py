@@ -1,6 +1,7 @@
-"""Reads a store as a copy needs it: totals by pages of names, and counts by time and receipts at one instant."""
+"""Reads a store as a copy needs it: each page of totals, all counts by time and all receipts are of one instant."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis
@@ -8,7 +9,7 @@ from shared.model.errors import RefusedError
 from shared.model.imports import Foreign
 from shared.model.moving import MovedCount, MovedReceipt, moved_receipt
 from shared.model.words import Total
-from shared.ports.store import Store
+from shared.ports.store import AuditData, Store
 
 PAGE: Final = 500
 """Counters whose totals are of one instant."""
@@ -17,11 +18,36 @@ PAGE: Final = 500
 class StoreOrigin:
     """Implements `Origin` with any store."""
 
-    def __init__(self, store: Store, name: str, waiting: Callable[[], Awaitable[int | None]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        waiting: Callable[[], Awaitable[int | None]],
+        went_on: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`name`: identifies the data for ever, wherever it is."""
         self.name = name
         self._store = store
         self._waiting = waiting
+        self.went_on = went_on
+        self._held: AuditData | None = None
+
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        async with self._store.audit_data() as data:
+            self._held = data
+            try:
+                yield
+            finally:
+                self._held = None
+
+    @asynccontextmanager
+    async def _data(self) -> AsyncIterator[AuditData]:
+        if self._held is not None:
+            yield self._held
+            return
+        async with self._store.audit_data() as data:
+            yield data
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         after = ""
@@ -41,13 +67,13 @@ class StoreOrigin:
 
     async def _read(self, names: Sequence[str]) -> Sequence[Foreign]:
         """Those of the counters that exist."""
-        async with self._store.snapshot() as snapshot:
-            totals, _ = await snapshot.read(names, ())
+        async with self._data() as data:
+            totals, _ = await data.snapshot.read(names, ())
         return [foreign for name in names if (foreign := _foreign(name, totals[name])) is not None]
 
     async def counts(self, prefix: str) -> AsyncIterator[Sequence[MovedCount]]:
         now = await self._store.now()
-        async with self._store.audit_data() as data:
+        async with self._data() as data:
             found: dict[WallMillis, tuple[int, int]] = {}
             of: tuple[str, str] | None = None
             async for page in data.buckets():
@@ -68,13 +94,13 @@ class StoreOrigin:
 
     async def receipts(self) -> AsyncIterator[Sequence[MovedReceipt]]:
         now = await self._store.now()
-        async with self._store.audit_data() as data:
+        async with self._data() as data:
             async for page in data.receipts():
                 if moved := [one for kept in page if (one := moved_receipt(kept.receipt, now)) is not None]:
                     yield moved
 
     async def followed(self) -> Sequence[Followed]:
-        async with self._store.audit_data() as data:
+        async with self._data() as data:
             return await data.followed()
 
     async def waiting(self) -> int | None:

@@ -60,7 +60,10 @@ class DatastoreServer:
         time = self._client.time
         if time.age(self._clock.monotonic()) > STALE:
             await self.ask_time()
-        return PastSnapshot(self._client, self._place, numbers, time.bound(self._clock.monotonic()), time.doubt)
+        return self.snapshot_at(time.bound(self._clock.monotonic()), numbers)
+
+    def snapshot_at(self, time: Instant, numbers: LastShardNumbers) -> Snapshot:
+        return PastSnapshot(self._client, self._place, numbers, time, self._client.time.doubt)
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
         """Seconds since each shard was written, by the server's clock alone. Shards that do not exist are left out."""

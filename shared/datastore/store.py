@@ -54,10 +54,11 @@ class DatastoreAuditData:
     Entities of these kinds that are not Countersink's are skipped.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: Instant) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self._client = client
         self._place = place
-        self._time = time
+        self._time = snapshot.time
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async for results in self._pages(self._place.kinds.receipt):
@@ -177,7 +178,8 @@ class DatastoreStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
         server = await self.server()
-        yield DatastoreAuditData(self._client, self._place, await server.ask_time())
+        snapshot = server.snapshot_at(await server.ask_time(), self._numbers)
+        yield DatastoreAuditData(self._client, self._place, snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).

@@ -3,6 +3,7 @@ says how much of its life is left. Pure.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
@@ -76,6 +77,10 @@ def followed_until(followed: Sequence[Followed], now: WallMillis) -> Sequence[Fo
 class Origin(Source, Protocol):
     """What a copy reads. It may go on counting; nothing is written there."""
 
+    def still(self) -> AbstractAsyncContextManager[None]:
+        """Inside it, everything is of one instant. Datastore shows an instant for an hour."""
+        ...
+
     def counts(self, prefix: str) -> AsyncIterator[Sequence[MovedCount]]:
         """The counts by time that are kept, those of one counter and period in a row."""
         ...
@@ -90,4 +95,8 @@ class Origin(Source, Protocol):
 
     async def waiting(self) -> int | None:
         """How many increments are accepted and not applied, so that no total has them yet. None if that is unknown."""
+        ...
+
+    def went_on(self) -> bool:
+        """Whether something was written to the data since then, and can't be seen here."""
         ...

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,9 @@ class CopyFile:
         self.name = str(first[ORIGIN])
         self._followed = first["followed"]
         self._waiting: int | None = first["waiting"]
+
+    def still(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         for line in _lines(self._file):
@@ -70,9 +74,18 @@ class CopyFile:
     async def waiting(self) -> int | None:
         return self._waiting
 
+    def went_on(self) -> bool:
+        return False
+
 
 async def written(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[bytes]:
-    """The lines of a file with everything that a copy takes along."""
+    """The lines of a file with everything that a copy takes along, of one instant: no id is there without its sum."""
+    async with origin.still():
+        async for line in _lines_of(origin, prefix, now):
+            yield line
+
+
+async def _lines_of(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[bytes]:
     followed = json.loads(text_of(await origin.followed()))
     yield _line({ORIGIN: origin.name, "followed": followed, "waiting": await origin.waiting()})
     number = 1

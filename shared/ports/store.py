@@ -395,6 +395,9 @@ class BucketShard(NamedTuple):
 class AuditData(Protocol):
     """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
+    snapshot: Snapshot
+    """Of the same instant."""
+
     def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         """All receipts, in the order of their keys."""
         ...

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shared.model.buckets import LENGTHS, Followed, TimeBucket
 from shared.model.words import Backlog, Receipt
-from shared.ports.store import Balance, BucketShard, Config, Shard, StoredReceipt
+from shared.ports.store import Balance, BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database
 from shared.sqlite.receipts import LOW, id_rows
@@ -31,7 +31,8 @@ _OLDEST: Final = (  # messages are leased in their order, so the oldest has a le
 class SqliteAuditData:
     """What one read transaction sees. In WAL mode it sees one instant, however long it takes."""
 
-    def __init__(self, db: sqlite3.Connection, followed: Sequence[Followed]) -> None:
+    def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, followed: Sequence[Followed]) -> None:
+        self.snapshot = snapshot
         self._db = db
         self._followed = followed
 

@@ -1,14 +1,18 @@
-"""Copies a data file while processes use it: one consistent state, checked before it gets its name."""
+"""Copies a data file while processes use it: one consistent state, checked before it gets its name. The file itself is
+not written.
+"""
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
+from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import make_file, uri_of
+from shared.sqlite.data_file import Sighting, make_file, sighting_of, uri_of
 
 
 class Copied(NamedTuple):
@@ -18,6 +22,7 @@ class Copied(NamedTuple):
     pending: int
     """Messages that no flusher has applied yet."""
     size: int
+    seen: Sighting
 
 
 def copy(source: Path, target: Path) -> Copied:
@@ -31,7 +36,7 @@ def copy(source: Path, target: Path) -> Copied:
     try:
         # Others may be able to write to the folder of the copy, so the copy is made in one that nobody else can enter:
         # no link that is planted there leads it to another file.
-        with TemporaryDirectory(prefix=f"{target.name[:100]}.unfinished-", dir=target.parent) as private:
+        with TemporaryDirectory(prefix=_unfinished(target), dir=target.parent) as private:
             unfinished = Path(private) / "copy"
             make_file(unfinished)
             _copy(source, unfinished)
@@ -46,9 +51,32 @@ def copy(source: Path, target: Path) -> Copied:
     return found
 
 
+def went_on(source: Path, copied: Copied) -> bool:
+    """Whether anything was counted in the source since it was copied."""
+    try:
+        with _reading(source) as db:
+            return sighting_of(db) != copied.seen
+    except sqlite3.Error as error:
+        raise CountersinkError(f"{source} can't be read: {error}") from error
+
+
+def remove_unfinished(target: Path) -> None:
+    """Remove what copies to `target` that were killed have left. Nobody else may copy to it meanwhile."""
+    for left in target.parent.glob(f"{escape(_unfinished(target))}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _unfinished(target: Path) -> str:
+    return f"{target.name[:100]}.unfinished-"
+
+
+def _reading(path: Path) -> "closing[sqlite3.Connection]":
+    return closing(sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True, isolation_level=None))
+
+
 def _copy(source: Path, target: Path) -> None:
     with (
-        closing(sqlite3.connect(f"{uri_of(source)}?mode=rw", uri=True, isolation_level=None)) as ours,
+        _reading(source) as ours,
         closing(sqlite3.connect(target, isolation_level=None)) as copied,
     ):
         ours.backup(copied)  # in one step, so it is of one instant, and need not begin again when somebody writes
@@ -62,7 +90,7 @@ def _checked(path: Path) -> Copied:
             raise CountersinkError(f"the copy is damaged, so it was removed, and the file probably is, too: {said}")
         (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
         (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()
-    return Copied(counters, pending, path.stat().st_size)
+        return Copied(counters, pending, path.stat().st_size, sighting_of(db))
 
 
 def _sync(path: Path) -> None:

@@ -14,12 +14,13 @@ names the release to use.
 import logging
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.model.errors import SettingsError
-from shared.sqlite.backup import copy
-from shared.sqlite.data_file import Log, sighting_of, sighting_without_log
+from shared.sqlite.backup import copy, remove_unfinished
+from shared.sqlite.data_file import Log, sighting_of, sighting_without_log, uri_of
 
 _log = logging.getLogger(__name__)
 
@@ -236,6 +237,11 @@ def newest() -> int:
     return FIRST + len(STEPS)
 
 
+def newest_release() -> str:
+    """The first release that makes such files."""
+    return STEPS[-1].release if STEPS else "0.1.0"
+
+
 def make_tables(db: sqlite3.Connection, path: Path) -> None:
     """Make all tables in an empty file, or convert an older one, or change nothing. The caller keeps others from doing
     so at the same time. Raises `SettingsError` if the file is of a later release, or has no room for its conversion,
@@ -255,8 +261,7 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
 
 def _run(db: sqlite3.Connection, script: str) -> None:
     """Run it as a whole or not at all."""
-    release = STEPS[-1].release if STEPS else "0.1.0"
-    script += f"UPDATE release SET name = '{release}';"  # noqa: S608 (a constant)
+    script += f"UPDATE release SET name = '{newest_release()}';"  # noqa: S608 (a constant)
     pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {newest()};"
     try:
         db.executescript(f"BEGIN IMMEDIATE; {script} {pragmas} COMMIT;")
@@ -283,6 +288,7 @@ def _be_alone(db: sqlite3.Connection, path: Path) -> None:
 def _keep_copy(db: sqlite3.Connection, path: Path) -> Path:
     """Copy the file, unless a start that was killed has done so."""
     kept = _copy_of(path, version_of(db))
+    remove_unfinished(kept)
     if not kept.exists():
         if flaw := flaw_of_room(db, path):
             raise SettingsError(f"{path} {flaw}")
@@ -321,6 +327,20 @@ def flaw_of_version(db: sqlite3.Connection, path: Path) -> str | None:
             " count them into a new file, as docs/upgrading.md says"
         )
     return None
+
+
+def refuse_older(path: Path) -> None:
+    """Raise `SettingsError` if whoever opens the file converts it."""
+    try:
+        with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True)) as db:
+            version = version_of(db)
+    except sqlite3.Error:
+        return  # opening it says why
+    if FIRST <= version < newest():
+        raise SettingsError(
+            f"{path} has schema {version}, which the next start of {newest_release()} converts to {newest()}."
+            " This command changes nothing: run that of the release before, or start the service first"
+        )
 
 
 def _which(db: sqlite3.Connection) -> str:

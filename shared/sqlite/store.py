@@ -444,7 +444,7 @@ class SqliteStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteAuditData(snapshot.db, _followed(snapshot.db))
+            yield SqliteAuditData(snapshot.db, snapshot, _followed(snapshot.db))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:

@@ -19,6 +19,7 @@ from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
+from shared.sqlite import schema
 from shared.sqlite.backup import Copied, copy
 from shared.sqlite.broker import SqliteDeadLetters, SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.data_file import (
@@ -110,6 +111,12 @@ def check_files(settings: Settings) -> None:
     """Raise `LostFileError` if one of the files is missing, or was replaced."""
     for file in all_files(settings):
         data_file(file).recognise()
+
+
+def refuse_older(settings: Settings) -> None:
+    """Raise `SettingsError` if whoever opens the file of a SQLite broker converts it."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        schema.refuse_older(only_file(settings))
 
 
 # What to say when a setting needs packages that are not installed.

@@ -1,10 +1,12 @@
 """Opens what `countersink import` reads outside of Datastore, and both ends of `countersink copy`."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from shared.config import urls
@@ -23,11 +25,12 @@ from shared.ports.store import Arrivals, Store
 from shared.runtime.clock import Clock, SystemClock
 from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.audit_data import backlog_of
+from shared.sqlite.backup import copy, went_on
 from shared.sqlite.broker import SqliteOverlay, topic_of
-from shared.sqlite.database import Reserve
+from shared.sqlite.database import Database, Reserve
 from shared.sqlite.store import SqliteStore
-from shared.wiring.datastore import FROM, opener, store_of
-from shared.wiring.files import needs
+from shared.wiring.datastore import FROM, store_of
+from shared.wiring.files import data_file, elsewhere, needs
 
 FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
 
@@ -91,23 +94,39 @@ def lines_of(origin: Origin, prefix: str) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def end_of(settings: Settings, argument: str, url: str, *, makes: bool) -> AsyncIterator[End]:
-    """Open a store. Enter it inside a running event loop. `makes`: make a SQLite file that is missing."""
+async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tuple[Database, Callable[[], bool]]]:
+    """The file, and what says whether it has gone on since it was copied."""
+    with ExitStack() as stack:
+        copied, used = None, file
+        if still:
+            data_file(file).recognise()
+            used = Path(stack.enter_context(TemporaryDirectory(prefix="countersink-copy-")), file.name)
+            if not makes or await asyncio.to_thread(file.exists):
+                copied = await asyncio.to_thread(copy, file, used)
+        database = Database(used, None if still else elsewhere(file))
+        try:
+            yield database, lambda: copied is not None and went_on(file, copied)
+        finally:
+            await database.close()
+
+
+@asynccontextmanager
+async def end_of(settings: Settings, argument: str, url: str, *, makes: bool, still: bool) -> AsyncIterator[End]:
+    """Open a store. Enter it inside a running event loop. `makes`: a SQLite file may be missing. `still`: it is not
+    written, whatever is done with the store, since a copy of it is opened, which is of one instant.
+    """
     match urls.scheme_of(url):
         case "sqlite":
-            database = opener(makes=makes)(urls.sqlite_file(argument, url))
-            clock = SystemClock()
+            async with _opened(urls.sqlite_file(argument, url), makes=makes, still=still) as (database, has_gone_on):
+                clock = SystemClock()
 
-            async def waiting() -> int:
-                return backlog_of(database, clock).increments
+                async def waiting() -> int:
+                    return backlog_of(database, clock).increments
 
-            store = SqliteStore(database, clock, Reserve(database.path, settings.disk_reserve))
-            origin = StoreOrigin(store, f"sqlite {topic_of(database)}", waiting)
-            try:
+                store = SqliteStore(database, clock, Reserve(database.path, settings.disk_reserve))
+                origin = StoreOrigin(store, f"sqlite {topic_of(database)}", waiting, has_gone_on)
                 overlay = SqliteOverlay(database, topic_of(database))
                 yield End(origin, store, SqliteArrivals(database), overlay, clock)
-            finally:
-                await database.close()
         case "datastore":
             there = urls.datastore(argument, url)
             stored = store_of(replace(settings, store=url), SystemClock())

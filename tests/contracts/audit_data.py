@@ -80,6 +80,8 @@ class AuditDataContract:
             await store.apply(noted("a", 10, "k2"))
             shards, kept = await of(opened.shards()), await of(opened.receipts())
             assert ([shard.held for shard in shards], [one.receipt.key for one in kept]) == ([1], ["k1"])
+            totals, settled = await opened.snapshot.read(["a"], ["k1", "k2"])
+            assert (totals["a"].value, settled) == (1, {"k1"})
 
     async def test_what_was_applied_before_is_there(self, store: Store) -> None:
         for number in range(20):

@@ -378,6 +378,12 @@ async def _torn_data(store: MemoryStore, right: Right) -> AsyncIterator[MemoryAu
     yield _TornData(store)
 
 
+@asynccontextmanager
+async def _snapshot_of_before(store: MemoryStore, right: Right) -> AsyncIterator[MemoryAuditData]:
+    async with right() as data, MemoryStore(store._clock).snapshot() as data.snapshot:
+        yield data
+
+
 def _changed(part: str, change: Callable[[Any, Any], Any]) -> Fault:
     return shows(lambda store, data: setattr(data, part, change(store, getattr(data, part))))
 
@@ -412,6 +418,7 @@ AUDIT_DATA: Final[dict[str, Fault]] = {
     ),
     "forgets what was followed": _changed("_buckets", lambda _, buckets: MemoryBuckets(buckets.shards)),
     "tears its books": calls(audit_data=_torn_data),
+    "adds another snapshot to its books": calls(audit_data=_snapshot_of_before),
 }
 
 

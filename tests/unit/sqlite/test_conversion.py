@@ -92,6 +92,16 @@ async def test_an_older_file_is_copied_and_converted(
     assert found(path, "PRAGMA journal_mode") == ("wal",)
 
 
+async def test_what_a_start_that_was_killed_has_left_is_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = path.parent / f"{kept(path).name}.unfinished-a1"
+    left.mkdir()
+    (left / "copy").write_bytes(b"half")
+    monkeypatch.setattr(schema, "STEPS", NEXT)
+    await Database(path).close()
+    assert state(kept(path)) == OLD
+    assert not left.exists()
+
+
 async def test_only_the_steps_that_are_missing_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for steps in (NEXT, AFTER):
         monkeypatch.setattr(schema, "STEPS", steps)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 from shared.model.buckets import Followed
-from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
+from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 from tests.world.memory.buckets import MemoryBuckets
 
 PAGE: Final = 100
@@ -21,7 +21,9 @@ class MemoryAuditData:
         configs: Sequence[Config],
         shards: Sequence[Shard],
         buckets: MemoryBuckets,
+        snapshot: Snapshot,
     ) -> None:
+        self.snapshot = snapshot
         self._receipts = receipts
         self._configs = configs
         self._shards = shards

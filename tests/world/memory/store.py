@@ -170,12 +170,9 @@ class MemoryStore:
         ]
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
-        yield MemoryAuditData(
-            receipts,
-            configs,
-            [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())],
-            self._buckets,
-        )
+        shards = [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())]
+        async with self.snapshot() as snapshot:
+            yield MemoryAuditData(receipts, configs, shards, self._buckets, snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
