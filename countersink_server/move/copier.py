@@ -10,13 +10,16 @@ Each step can be repeated, so a copy can be killed anywhere and run again, also 
 At the end, totals and counts by time are read again on both sides, and compared.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
-from shared.model.buckets import Millis, StoreMillis
+from shared.model.buckets import BucketAdd, Millis, StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.imports import Foreign
 from shared.model.moving import MovedCount, MovedReceipt, Origin, followed_until, shard_of_copy
@@ -32,6 +35,8 @@ RECEIPTS: Final = 400
 """Receipts in a commit."""
 COUNTS: Final = 2_000
 """Counts by time that are written at once."""
+AT_ONCE: Final = 20
+"""Counters whose counts by time are read at once."""
 RETRY_FOR: Final = 20.0
 T = TypeVar("T")
 
@@ -81,6 +86,10 @@ class Copier:
         self._merge = merge
         self._progress = progress
         self._shard = shard_of_copy(origin.name)
+        self._left: set[str] = set()
+        """Counters that are left alone."""
+        self._flaws: dict[str, str] = {}
+        """Counters of which some counts by time can't be copied."""
         self.report = CopyReport()
 
     async def copy(self, prefix: str) -> None:
@@ -92,17 +101,22 @@ class Copier:
                 await self._insist(lambda: self._place.arrivals.follow(followed_until(followed, wall)))
         await self._totals(prefix)
         self.report.counts, self.report.new_counts = await self._counts(prefix, write=not self._options.dry)
+        self.report.differences += self._flaws.items()
         self.report.receipts, self.report.new_receipts = await self._receipts(write=not self._options.dry)
 
     async def compare(self, prefix: str) -> None:
         """Read totals and counts by time again, on both sides, and report what differs. A receipt that was inserted, or
         found, is there.
         """
-        report = self.report
         _, counts = await self._counts(prefix, write=False)
-        report.differences += [one async for one in self._unequal(prefix)]
+        async for one in self._unequal(prefix):
+            self._differs(*one)
         if counts:
-            report.differences.append(("", f"{counts} counts by time differ"))
+            self._differs("", f"{counts} counts by time differ")
+
+    def _differs(self, name: str, what: str) -> None:
+        self._left.add(name)
+        self.report.differences.append((name, what))
 
     async def _totals(self, prefix: str) -> None:
         def take(one: ImportOutcome | str) -> None:
@@ -110,7 +124,7 @@ class Copier:
                 self.report.counters += 1
                 self.report.changed += bool(one.added)
                 if one.flaw:
-                    self.report.differences.append((one.name, one.flaw))
+                    self._differs(one.name, one.flaw)
                 self._progress("totals", self.report.counters)
 
         source = CheckedSource(self._origin, self._place.store, self._options, merge=self._merge)
@@ -120,30 +134,51 @@ class Copier:
     async def _counts(self, prefix: str, *, write: bool) -> tuple[int, int]:
         """How many there are, and how many of them were missing or different."""
         there, new = 0, 0
-
-        async def take(some: Sequence[MovedCount]) -> int:
-            now = await self._place.store.now()
-            adds = [one.at(now, self._shard) for one in some]
-            lacking = await self._insist(lambda: self._place.arrivals.lacking(adds))
-            if write and lacking:
-                await self._insist(lambda: self._place.arrivals.put(lacking))
-            return len(lacking)
-
-        left_alone = {name for name, _ in self.report.differences}
-        async for some in self._origin.counts(prefix):
-            if some[0].bucket.counter in left_alone:
-                continue
-            for begin in range(0, len(some), COUNTS):
-                new += await take(some[begin : begin + COUNTS])
+        async for some in batched(self._origin.counts(prefix), COUNTS):
+            new += await self._take_counts(some, write=write)
             there += len(some)
             self._progress("counts by time", there)
         return there, new
 
+    async def _take_counts(self, some: Sequence[MovedCount], *, write: bool) -> int:
+        arrivals, now = self._place.arrivals, await self._place.store.now()
+        adds = []
+        for one in some:
+            fits = abs(one.held) < 2**63
+            if flaw := one.flaw or ("" if fits else f"{one.held} in a {one.bucket.by} is beyond 64 bits"):
+                self._flaws.setdefault(one.bucket.counter, flaw)
+            elif one.bucket.counter not in self._left:
+                adds.append(one.at(now, self._shard))
+        held = await self._insist(lambda: arrivals.held(adds))
+        lacking = [(add, before) for add, before in zip(adds, held, strict=True) if before != add.delta]
+        if not self._merge:
+            await self._check_others(lacking)
+        new = [add for add, _ in lacking if add.bucket.counter not in self._left]
+        if write and new:
+            await self._insist(lambda: arrivals.put(new))
+        return len(new)
+
+    async def _check_others(self, counts: Sequence[tuple[BucketAdd, int | None]]) -> None:
+        """Leave counters alone of which something was counted there by time: the copy may have it, too. `counts`: what
+        is to be written, and what is there in its place.
+        """
+
+        async def check(name: str, by: str, of: Mapping[WallMillis, int]) -> None:
+            async with self._place.store.snapshot() as snapshot:
+                found = (await snapshot.counts(name, by, min(of), max(of) + 1)).buckets
+            if name not in self._left and any(found.get(begin, 0) != before for begin, before in of.items()):
+                self._differs(name, "some of its counts by time there were not copied from here")
+
+        series: dict[tuple[str, str], dict[WallMillis, int]] = {}
+        for add, before in counts:
+            series.setdefault(add.bucket[:2], {})[add.bucket.begin] = before or 0
+        for some in batches(series.items(), AT_ONCE):
+            await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
+
     async def _receipts(self, *, write: bool) -> tuple[int, int]:
         there, new = 0, 0
-        async for some in self._origin.receipts():
-            for begin in range(0, len(some), RECEIPTS):
-                new += await self._keep(some[begin : begin + RECEIPTS], write=write)
+        async for some in batched(self._origin.receipts(), RECEIPTS):
+            new += await self._keep(some, write=write)
             there += len(some)
             self._progress("ids", there)
         return there, new
@@ -168,7 +203,6 @@ class Copier:
 
     async def _unequal(self, prefix: str) -> AsyncGenerator[tuple[str, str], None]:
         """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""
-        flawed = {name for name, _ in self.report.differences}
         store = self._place.store
         async with aclosing(pages_of(self._origin, prefix)) as pages:
             async for page in pages:
@@ -178,7 +212,7 @@ class Copier:
                     totals, _ = await snapshot.read(names, ())
                 for one in page:
                     there = marks.get(one.name, 0) if self._merge else totals[one.name].value
-                    if there != one.total and one.name not in flawed:
+                    if there != one.total and one.name not in self._left:
                         yield one.name, f"{one.total} in the origin, {there} there"
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -234,3 +268,21 @@ async def pages_of(origin: Origin, prefix: str) -> AsyncGenerator[Sequence[Forei
                 page = []
     if page:
         yield page
+
+
+async def batched(pages: AsyncIterator[Sequence[T]], size: int) -> AsyncGenerator[Sequence[T], None]:
+    """The same items, so many at once."""
+    rest: list[T] = []
+    async for page in pages:
+        rest += page
+        while len(rest) >= size:
+            yield rest[:size]
+            del rest[:size]
+    if rest:
+        yield rest
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

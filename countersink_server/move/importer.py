@@ -36,7 +36,6 @@ BATCH: Final = 100
 AT_ONCE: Final = 4
 RETRY_FOR: Final = 20.0
 """Seconds to retry while the store fails or other imports are faster."""
-_END: Final = 2**63 - 1
 
 
 class ImportOutcome(NamedTuple):
@@ -235,6 +234,5 @@ def flaw_of(one: Foreign) -> str:
     """Why this counter can't be imported; empty if it can."""
     if one.flaw:
         return one.flaw
-    if (flaw := flaw_of_name(one.name)) is not None:
-        return f"its name {flaw}"
-    return "" if -_END <= one.total <= _END else "it is beyond 64 bits"
+    flaw = flaw_of_name(one.name)
+    return "" if flaw is None else f"its name {flaw}"

@@ -4,8 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from typing import Final
 
-from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis
-from shared.model.errors import RefusedError
+from shared.model.buckets import Followed, Millis, TimeBucket
 from shared.model.imports import Foreign
 from shared.model.moving import MovedCount, MovedReceipt, moved_receipt
 from shared.model.words import Total
@@ -74,23 +73,21 @@ class StoreOrigin:
     async def counts(self, prefix: str) -> AsyncIterator[Sequence[MovedCount]]:
         now = await self._store.now()
         async with self._data() as data:
-            found: dict[WallMillis, tuple[int, int]] = {}
-            of: tuple[str, str] | None = None
+            found: dict[TimeBucket, MovedCount] = {}
+            of: Sequence[str] = ()
             async for page in data.buckets():
                 for one in page:
-                    counter, by, begin = one.bucket
-                    if not counter.startswith(prefix) or one.expires <= now:
+                    if not one.bucket.counter.startswith(prefix) or one.expires <= now:
                         continue
-                    if one.flaw:
-                        raise RefusedError(f"{counter}: {one.flaw}")
-                    if of != (counter, by):
-                        if of is not None:
-                            yield _moved(of, found, now)
-                        of, found = (counter, by), {}
-                    held, expires = found.get(begin, (0, 0))
-                    found[begin] = (held + one.held, max(expires, one.expires))
-            if of is not None:
-                yield _moved(of, found, now)
+                    if of != one.bucket[:2]:
+                        if found:
+                            yield [*found.values()]
+                        of, found = one.bucket[:2], {}
+                    _, held, left, flaw = found.get(one.bucket, MovedCount(one.bucket))
+                    left = max(left, Millis(one.expires - now))
+                    found[one.bucket] = MovedCount(one.bucket, held + one.held, left, flaw or one.flaw)
+            if found:
+                yield [*found.values()]
 
     async def receipts(self) -> AsyncIterator[Sequence[MovedReceipt]]:
         now = await self._store.now()
@@ -112,7 +109,3 @@ def _foreign(name: str, total: Total) -> Foreign | None:
         return None
     flaw = total.flaw or ("a dead letter of it is neither replayed nor dropped" if total.dead else "")
     return Foreign(name, total.value, flaw)
-
-
-def _moved(of: tuple[str, str], found: dict[WallMillis, tuple[int, int]], now: int) -> Sequence[MovedCount]:
-    return [MovedCount(TimeBucket(*of, begin), held, Millis(expires - now)) for begin, (held, expires) in found.items()]

@@ -34,9 +34,10 @@ class DatastoreArrivals:
 
         await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
 
-    async def lacking(self, counts: Sequence[BucketAdd]) -> Sequence[BucketAdd]:
-        found = await self._found(counts)
-        return [one for one in counts if self._held(found, one) != one.delta]
+    async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
+        keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
+        found = by_name((await self._client.look_up(keys)).entities)
+        return [self._held(found, one) for one in counts]
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
         adds = iter(entity_adds(self._place, ByTime(tuple(counts))))
@@ -55,10 +56,6 @@ class DatastoreArrivals:
                     raise ContendedError(str(error)) from error
 
             await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
-
-    async def _found(self, counts: Sequence[BucketAdd]) -> Mapping[tuple[str, str], Any]:
-        keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
-        return by_name((await self._client.look_up(keys)).entities)
 
     def _held(self, found: Mapping[tuple[str, str], Any], one: BucketAdd) -> int | None:
         (add,) = entity_adds(self._place, ByTime((one,)))

@@ -22,7 +22,6 @@ from shared.datastore.keys import (
     Key,
     by_name,
     inexact,
-    integer,
     name_of,
     number_in,
     only_over,
@@ -99,7 +98,7 @@ async def find(
     client: DatastoreClient, place: DatastorePlace, source: str, counters: Sequence[str]
 ) -> Mapping[str, int]:
     found = await client.look_up(_key(place, source, counter) for counter in dict.fromkeys(counters))
-    return {one.entity.properties[COUNTER].string_value: integer(one.entity, TOTAL) for one in found.entities}
+    return {one.entity.properties[COUNTER].string_value: _total(one.entity) for one in found.entities}
 
 
 async def move(client: DatastoreClient, place: DatastorePlace, request: Any, marks: Sequence[Mark]) -> None:
@@ -110,7 +109,7 @@ async def move(client: DatastoreClient, place: DatastorePlace, request: Any, mar
     found = by_name((await client.look_up(keys.values())).entities)
     for mark, key in keys.items():
         one = found.get(name_of(key))
-        if (integer(one.entity, TOTAL) if one else 0) != mark.seen:
+        if (_total(one.entity) if one else 0) != mark.seen:
             raise ChangedError(f"{mark.counter} has been imported meanwhile")
         write(request, _made(key, mark), one.version if one else 0)
 
@@ -120,11 +119,19 @@ def _key(place: DatastorePlace, source: str, counter: str) -> Key:
     return place.key(place.kinds.mark, sha256(f"{len(source)}:{source}{counter}".encode()).hexdigest())
 
 
+def _total(entity: Any) -> int:
+    value = entity.properties[TOTAL]
+    return int(value.blob_value or value.integer_value)
+
+
 def _made(key: Key, mark: Mark) -> Any:
     entity = _Entity(key=key)
     entity.properties[SOURCE].string_value = mark.source
     entity.properties[COUNTER].string_value = mark.counter
-    entity.properties[TOTAL].integer_value = mark.total
+    if isinstance(total := mark.kept(mark.total), bytes):
+        entity.properties[TOTAL].blob_value = total
+    else:
+        entity.properties[TOTAL].integer_value = total
     for value in entity.properties.values():
         value.exclude_from_indexes = True
     return entity

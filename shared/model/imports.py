@@ -102,7 +102,12 @@ class Mark(NamedTuple):
     seen: int
     """The expected old value; 0 before the first import."""
     total: int
-    """The new value: a different number, within int64."""
+    """The new value: a different number. It may be beyond int64, as totals may."""
+
+    @staticmethod
+    def kept(total: int) -> int | bytes:
+        """As stores keep it, whose numbers have 64 bits: otherwise as its digits. `int` reads both."""
+        return total if -(2**63) <= total < 2**63 else b"%d" % total
 
 
 class Source(Protocol):

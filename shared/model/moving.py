@@ -36,8 +36,10 @@ class MovedCount(NamedTuple):
     """A count by time: the sum over all shards of its bucket."""
 
     bucket: TimeBucket
-    held: int
-    left: Millis
+    held: int = 0
+    left: Millis = Millis(0)
+    flaw: str = ""
+    """Why it is unknown; empty if it is known."""
 
     def at(self, now: StoreMillis, shard: int) -> BucketAdd:
         return BucketAdd(self.bucket, shard, self.held, StoreMillis(now + self.left))

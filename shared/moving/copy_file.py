@@ -97,6 +97,8 @@ async def _lines_of(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterat
         number += 1
     async for counts in origin.counts(prefix):
         name, by, _ = counts[0].bucket
+        if flaw := next((one.flaw for one in counts if one.flaw), ""):
+            raise SettingsError(f"{name}: {flaw}, so nothing was written")
         yield _line(
             {"name": name, "by": by, "counts": [(one.bucket.begin, one.held, now + one.left) for one in counts]}
         )

@@ -462,8 +462,8 @@ class Arrivals(Protocol):
         """Remember which rules the commits of the other store followed, beside those of this one."""
         ...
 
-    async def lacking(self, counts: Sequence[BucketAdd]) -> Sequence[BucketAdd]:
-        """Those of the counts that are not there: their shard of the bucket is missing, or holds another number."""
+    async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
+        """What the shards of these counts hold; None where they are missing."""
         ...
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:

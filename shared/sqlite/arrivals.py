@@ -35,11 +35,10 @@ class SqliteArrivals:
 
         await self._database.write(work)
 
-    async def lacking(self, counts: Sequence[BucketAdd]) -> Sequence[BucketAdd]:
+    async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
         asked = orjson.dumps([(*one.bucket, one.shard) for one in counts]).decode()
         with self._database.reading() as db:
-            held = [count for (count,) in db.execute(_HELD, (asked,))]
-        return [one for one, count in zip(counts, held, strict=True) if count != one.delta]
+            return [count for (count,) in db.execute(_HELD, (asked,))]
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
         rows = [(*one.bucket, one.shard, one.delta, one.expires) for one in counts]

@@ -368,7 +368,8 @@ _MOVE: Final = (
 def _move(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
     """Write the marks. Raises `ChangedError` if one is not at the total that was seen."""
     for mark in marks:
-        if not db.execute(_MOVE, mark._asdict()).rowcount:
+        values = mark._asdict() | {"seen": mark.kept(mark.seen), "total": mark.kept(mark.total)}
+        if not db.execute(_MOVE, values).rowcount:
             raise ChangedError(f"{mark.counter} has been imported meanwhile")
 
 
@@ -459,7 +460,7 @@ class SqliteStore:
             return _numbers_of(db, counters)
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return dict(self._read(_MARKS, source, orjson.dumps(counters).decode()))
+        return {name: int(total) for name, total in self._read(_MARKS, source, orjson.dumps(counters).decode())}
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:

@@ -24,7 +24,7 @@ from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
 from shared.model.moving import moved_receipt
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_set, notes_of_change, notes_of_commit
-from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt
+from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
 from shared.moving.copy_file import written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
@@ -222,6 +222,38 @@ async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall
     for _ in range(2):
         report = (await copied(one, two, merge=True)).report
         assert (await total(two, "a"), await hours(two), report.differences) == (10, {1: 10}, [])
+
+
+async def test_totals_beyond_64_bits_are_copied_and_counts_by_time_beyond_them_are_named(
+    files: tuple[SqliteStore, SqliteStore],
+) -> None:
+    one, two = files
+    for shard in range(6):
+        both = adding((1, 2**61), (2, 3), shard=shard)
+        await one.apply(replace(both, adds=(ShardAdd("a", shard, 2**61, 6),)))
+    await one.apply(adding((1, 5), counter="b"))
+    for there in (6 * 2**61, 2**63 - 1, 2**63 + 7):
+        await one.apply(commit(ShardAdd("a", 0, there - await total(one, "a"), 6)))
+        report = (await copied(one, two)).report
+        assert report.differences == [("a", f"{6 * 2**61} in a hour is beyond 64 bits")]
+        assert [await total(two, "a"), await total(two, "b")] == [there, 5]
+        assert (await hours(two), await hours(two, "b")) == ({2: 18}, {1: 5})
+
+
+@pytest.mark.parametrize("end", ["set", "delete"])
+async def test_on_the_way_back_counts_by_time_of_what_is_0_in_the_old_file_are_left_alone(
+    files: tuple[SqliteStore, SqliteStore], end: str
+) -> None:
+    one, two = files
+    await one.apply(adding((1, 5)))
+    await one.apply(adding((1, 2), counter="b"))
+    await copied(one, two)
+    await one.apply(replace(commit(("a", -5)), guard=("a", Guard(0, deleted=end == "delete"))))
+    await two.apply(commit(("a", -5)))
+    for dry in (True, False):
+        report = (await copied(two, one, dry=dry)).report
+        assert ("a", "some of its counts by time there were not copied from here") in report.differences
+        assert (await total(one, "a"), await hours(one), await hours(one, "b")) == (0, {1: 5}, {1: 2})
 
 
 @pytest.mark.parametrize("waits", [NONE, Millis(9 * DAY)])

@@ -1,6 +1,7 @@
 """The contract of a store's marks: of those who saw one number, one adds the difference."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,16 @@ class MarkContract:
             await store.apply(adding(f"k{number}", Mark("there", "a", seen, now)))
             assert await store.marks("there", ["b", "a"]) == {"a": now}
             assert await total(store, "a") == now
+            seen = now
+
+    async def test_a_mark_may_be_beyond_64_bits(self, store: Store) -> None:
+        seen = 0
+        for shard, now in enumerate((2**61, -(2**66), 2**64, 2**63, 2**63 - 1, 5)):
+            move = Commit((Receipt(f"k{shard}", LATER),), marks=(Mark("there", "a", seen, now),), adds=())
+            with pytest.raises(ChangedError):
+                await store.apply(replace(move, marks=(Mark("there", "a", seen + 1, now),)))
+            await store.apply(move)
+            assert await store.marks("there", ["a"]) == {"a": now}
             seen = now
 
     async def test_marks_go_back_to_nothing_and_on(self, store: Store) -> None:

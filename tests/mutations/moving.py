@@ -56,9 +56,9 @@ async def _(self: Any, followed: Any) -> None:
     return None
 
 
-@replaced("every count by time is taken to be there", "shared.sqlite.arrivals.SqliteArrivals.lacking", ARRIVALS, COPIES)
+@replaced("every count by time is taken to be there", "shared.sqlite.arrivals.SqliteArrivals.held", ARRIVALS, COPIES)
 async def _(self: Any, counts: Any) -> Any:
-    return []
+    return [one.delta for one in counts]
 
 
 @around("a file that is cut off is copied", "shared.moving.copy_file._lines", COPIES)
