@@ -225,7 +225,8 @@ def _ours(error: grpc.aio.AioRpcError, resource: str) -> TransientError:
     if code == grpc.StatusCode.NOT_FOUND:
         return NotFoundError(f"{said}; to create what is missing, run: countersink provision")
     if code in _DENIED:
-        return DeniedError(f"{said}; give this account the roles Pub/Sub Publisher and Subscriber on it")
+        roles = "Pub/Sub Publisher or Subscriber, or for countersink provision Pub/Sub Editor"
+        return DeniedError(f"{said}; give this account the role that it lacks there: {roles}")
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return ExistsError(said)
     if code == grpc.StatusCode.FAILED_PRECONDITION:

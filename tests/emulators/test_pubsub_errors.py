@@ -75,8 +75,8 @@ SAID = "said the server|Deadline Exceeded"
 @pytest.mark.parametrize(
     ("code", "error", "says"),
     [
-        ("PERMISSION_DENIED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
-        ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
+        ("PERMISSION_DENIED", SetupError, "Publisher or Subscriber, or for countersink provision Pub/Sub Editor"),
+        ("UNAUTHENTICATED", SetupError, "Publisher or Subscriber, or for countersink provision Pub/Sub Editor"),
         ("NOT_FOUND", SetupError, "countersink provision"),
         ("FAILED_PRECONDITION", SetupError, "countersink (provision|doctor)"),
         ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if the topic has a schema, remove the schema"),
@@ -108,7 +108,7 @@ async def test_a_pull_that_takes_too_long_is_empty_and_others_fail(answers: Answ
     answers.codes["Pull"] = grpc.StatusCode.DEADLINE_EXCEEDED
     assert await subscription.pull(1, 1, 0.0) == ()
     answers.codes["Pull"] = grpc.StatusCode.PERMISSION_DENIED
-    with pytest.raises(SetupError, match="roles"):
+    with pytest.raises(SetupError, match="give this account the role"):
         await subscription.pull(1, 1, 0.0)
     await subscription.close()
 
