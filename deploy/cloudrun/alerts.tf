@@ -4,6 +4,7 @@ locals {
   pool    = "monitored_resource=\"cloud_run_worker_pool\",worker_pool_name=\"countersink-flusher\""
   errors  = "run_googleapis_com:request_count{${local.service},response_code_class=\"5xx\"}"
   all     = "run_googleapis_com:request_count{${local.service}}"
+  starts  = "run_googleapis_com:container_startup_latencies_count"
 
   alerts = {
     CountersinkErrors = {
@@ -25,10 +26,10 @@ locals {
       says     = "There is no instance of ingest, or none of the flusher."
     }
     CountersinkRestarts = {
-      query    = "sum(increase(run_googleapis_com:container_startup_latencies_count{${local.pool}}[30m])) > 30"
+      query    = "sum(increase(${local.starts}{${local.pool}}[30m])) > 30 or sum(increase(${local.starts}{${local.service}}[30m])) > 30"
       duration = "0s"
       severity = "WARNING"
-      says     = "Flushers are started again and again. The last line of a process's log says why it ended."
+      says     = "Flushers or ingests are started again and again. The last line of a process's log says why it ended."
     }
   }
 }

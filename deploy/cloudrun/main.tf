@@ -2,6 +2,12 @@
 # also makes all that is in ../terraform.
 terraform {
   required_version = ">= 1.9"
+
+  # `terraform init` names the bucket. Only operators may read it: the state has Redis's password.
+  backend "gcs" {
+    prefix = "countersink/cloudrun"
+  }
+
   required_providers {
     google = {
       source  = "hashicorp/google"
@@ -41,8 +47,11 @@ locals {
     COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }
   settings = merge(module.countersink.settings, local.own)
+  keys = {
+    COUNTERSINK_KEYS_FILE     = "/keys/keys.json"
+    COUNTERSINK_KEYS_INTERVAL = "60" # each reading asks Secret Manager, which Google bills
+  }
   behind = {
-    COUNTERSINK_KEYS_FILE = "/keys/keys.json"
     # Google's front end, and its load balancers.
     COUNTERSINK_TRUSTED_PROXIES = join(",", concat(["169.254.0.0/16", "35.191.0.0/16", "130.211.0.0/22"], var.proxies))
   }
@@ -54,10 +63,12 @@ resource "google_project_service" "run" {
 }
 
 # The keys file, which `countersink keys new` makes, is in this secret.
-resource "google_secret_manager_secret_iam_member" "ingest_reads_keys" {
+resource "google_secret_manager_secret_iam_member" "reads_keys" {
+  for_each = toset(["flusher", "ingest"])
+
   secret_id = var.keys_secret
   role      = "roles/secretmanager.secretAccessor"
-  member    = "serviceAccount:${module.countersink.accounts["ingest"]}"
+  member    = "serviceAccount:${module.countersink.accounts[each.key]}"
 }
 
 resource "google_cloud_run_v2_service" "ingest" {
@@ -100,7 +111,7 @@ resource "google_cloud_run_v2_service" "ingest" {
       }
 
       dynamic "env" {
-        for_each = merge(local.settings, local.behind)
+        for_each = merge(local.settings, local.keys, local.behind)
         content {
           name  = env.key
           value = env.value
@@ -151,7 +162,7 @@ resource "google_cloud_run_v2_service" "ingest" {
 
       secret {
         secret       = var.keys_secret
-        default_mode = 292 # 0444: the file belongs to root, and ingest runs as another user, the only one there is
+        default_mode = 292 # 0444: the file belongs to root, and Countersink runs as another user, the only one there is
 
         items {
           version = "latest"
@@ -162,7 +173,7 @@ resource "google_cloud_run_v2_service" "ingest" {
   }
 
   # Flushers are replaced before ingests.
-  depends_on = [google_cloud_run_v2_worker_pool.flusher, google_secret_manager_secret_iam_member.ingest_reads_keys]
+  depends_on = [google_cloud_run_v2_worker_pool.flusher, google_secret_manager_secret_iam_member.reads_keys]
 }
 
 # It answers no requests, so nothing scales it by itself. crema.yaml does, as a preview of Google's.
@@ -189,14 +200,36 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
 
     containers {
       image = var.image
-      args  = ["flusher"]
+      args  = ["flusher", "--host", "0.0.0.0", "--port", "8080"] # for the probes
 
       resources {
         limits = { cpu = "1", memory = "1Gi" }
       }
 
+      startup_probe {
+        period_seconds    = 2
+        timeout_seconds   = 2
+        failure_threshold = 60
+
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+      }
+
+      liveness_probe {
+        period_seconds    = 10
+        timeout_seconds   = 5
+        failure_threshold = 6
+
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+      }
+
       dynamic "env" {
-        for_each = local.settings
+        for_each = merge(local.settings, local.keys)
         content {
           name  = env.key
           value = env.value
@@ -213,6 +246,25 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
           }
         }
       }
+
+      volume_mounts {
+        name       = "keys"
+        mount_path = "/keys"
+      }
+    }
+
+    volumes {
+      name = "keys"
+
+      secret {
+        secret       = var.keys_secret
+        default_mode = 292 # 0444: the file belongs to root, and Countersink runs as another user, the only one there is
+
+        items {
+          version = "latest"
+          path    = "keys.json"
+        }
+      }
     }
   }
 
@@ -221,7 +273,7 @@ resource "google_cloud_run_v2_worker_pool" "flusher" {
     ignore_changes = [scaling[0].manual_instance_count]
   }
 
-  depends_on = [google_project_service.run, module.countersink]
+  depends_on = [google_project_service.run, google_secret_manager_secret_iam_member.reads_keys, module.countersink]
 }
 
 # `operator` is for the commands doctor, audit and dlq: docs/runbooks.md says how to run them.

@@ -1,6 +1,12 @@
 # Everything that Countersink needs on Google Cloud when its processes run on GKE (../kubernetes/overlays/gke).
 terraform {
   required_version = ">= 1.9"
+
+  # `terraform init` names the bucket. Only operators may read it: the state has Redis's password.
+  backend "gcs" {
+    prefix = "countersink/gke"
+  }
+
   required_providers {
     google = {
       source  = "hashicorp/google"

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
-from ingest.access.keys import LOOK, PUBLISHABLE_KEY, Key, KeyRing
+from ingest.access.keys import PUBLISHABLE_KEY, Key, KeyRing
 from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
 from ingest.access.scopes import READ, TO_COUNT, TO_READ, WRITE
@@ -342,7 +342,7 @@ class Doors:
 
     async def tend(self) -> None:
         """Look at the keys file again and again."""
-        await forever(self._look, LOOK)
+        await forever(self._look, self._settings.keys_interval)
 
     async def _look(self) -> None:
         if self._ring is not None and await self._ring.look():

@@ -264,8 +264,6 @@ _SHAPE: Final = ObjectShape(
 _log = logging.getLogger(__name__)
 
 MOST_LINKS: Final = 40
-LOOK: Final = 0.5
-"""Seconds between two looks at the file."""
 MOST_CLIENTS: Final = 10_000
 """Clients of publishable keys whose rates are remembered. One that is forgotten may send its burst again."""
 

@@ -302,6 +302,9 @@ class Settings:
     keys_file: str = _setting(
         "", text, "file with the keys that requests need, and what each may do; countersink keys changes it", "none"
     )
+    keys_interval: float = _setting(
+        0.5, number(0.1, 3600.0), "seconds between two readings of that file; longer where each reading costs something"
+    )
     trusted_proxies: tuple[Network, ...] = _setting(
         (),
         lists.networks,

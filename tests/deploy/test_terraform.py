@@ -226,16 +226,41 @@ def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
         assert client_of("169.254.1.1", [f"1.2.3.4, {peer}"], proxies) == "203.0.113.9"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "start"),
+    [("service", "ingest", "/readyz"), ("worker_pool", "flusher", "/healthz")],
+)
+def test_a_process_that_hangs_is_started_again(kind: str, name: str, start: str, cloud_run: Block) -> None:
+    """A probe finds it without a key, and the process needs keys for another port than that of loopback."""
+    (template,) = cloud_run["resource"][f"google_cloud_run_v2_{kind}"][name][0]["template"]
+    (container,) = template["containers"]
+    port = parser_of_all().parse_args(container["args"]).port
+    for probe, path in (("startup_probe", start), ("liveness_probe", "/healthz")):
+        assert container[probe][0]["http_get"] == [{"path": path, "port": port}]
+    assert "local.keys" in container["dynamic"]["env"][0]["for_each"]
+    (volume,), (mount,) = template["volumes"], container["volume_mounts"]
+    assert mount["name"] == volume["name"]
+    assert volume["secret"][0]["default_mode"] & 0o004  # the file belongs to root, and there is no `fsGroup`
+    assert name in cloud_run["resource"]["google_secret_manager_secret_iam_member"]["reads_keys"][0]["for_each"]
+
+
+def test_the_keys_are_read_seldom_where_each_reading_is_billed(cloud_run: Block) -> None:
+    (keys,) = [block["keys"] for block in cloud_run["locals"] if "keys" in block]
+    assert Settings.read(keys).keys_interval >= 60
+
+
+def test_the_state_is_in_a_bucket_of_which_each_root_has_a_part(cloud_run: Block, gke: Block) -> None:
+    """On one machine, it would be lost with it, and nobody else could apply."""
+    prefixes = {root["terraform"][0]["backend"]["gcs"][0]["prefix"] for root in (cloud_run, gke)}
+    assert prefixes == {"countersink/cloudrun", "countersink/gke"}
+    inits = re.findall(r"terraform -chdir=deploy/\w+ init.*", (ROOT / "docs" / "deploy.md").read_text())
+    assert len(inits) == 2
+    assert all("-backend-config=bucket=" in one for one in inits)
+
+
 def test_connections_outlive_those_of_googles_balancers() -> None:
     """They keep idle ones for 600 seconds, and answer 502 if a request meets one that is just closed."""
     assert Settings().idle_timeout > 600
-
-
-def test_the_user_of_the_image_may_read_the_keys(cloud_run: Block) -> None:
-    """Cloud Run has no `fsGroup`: the file belongs to root, so it must be readable for others."""
-    (template,) = cloud_run["resource"]["google_cloud_run_v2_service"]["ingest"][0]["template"]
-    (volume,) = template["volumes"]
-    assert volume["secret"][0]["default_mode"] & 0o004
 
 
 def test_no_password_is_a_plain_setting(files: Block, cloud_run: Block) -> None:
@@ -418,6 +443,7 @@ QUICK: Final = RUN % ("request_latencies_bucket", ',le="100"')
 ALL: Final = RUN % ("request_latencies_bucket", ',le="+Inf"')
 SLOW: Final = RUN % ("request_latencies_bucket", ',le="5000"')
 STARTS: Final = POOL % "container_startup_latencies_count"
+INGESTS: Final = RUN % ("container_startup_latencies_count", "")
 DEAD: Final = 'pubsub_googleapis_com:subscription_num_undelivered_messages{subscription_id="1"}'
 FULL: Final = 'redis_googleapis_com:stats_memory_usage_ratio{instance_id="1"}'
 SERIES: Final = {
@@ -432,9 +458,10 @@ SERIES: Final = {
         {QUICK: "0+9x70", SLOW: "0+10x70", ALL: "0+10x70"},
     ),
     "CountersinkAbsent": ({INSTANCES: "1x70"}, {INSTANCES: "1x70", BILLED: "0+60x70"}),
-    "CountersinkRestarts": ({STARTS: "0+2x70"}, {STARTS: "0x40 2x30"}),
+    "CountersinkRestarts": ({STARTS: "0+2x70"}, {STARTS: "0x40 2x30", INGESTS: "0x40 20x30"}),
 }
 """What makes each alert on Google's metrics fire, and what does not. In queries, 1 stands for what Terraform knows."""
+ALSO: Final = [("CountersinkRestarts", ({INGESTS: "0+2x70"}, {}))]
 
 
 def test_each_alert_on_googles_metrics_fires_on_what_it_is_for_and_not_otherwise(
@@ -461,7 +488,7 @@ def test_each_alert_on_googles_metrics_fires_on_what_it_is_for_and_not_otherwise
                 }
             ],
         }
-        for name, both in SERIES.items()
+        for name, both in [*SERIES.items(), *ALSO]
         for fires, series in zip((True, False), both, strict=True)
     ]
     (tmp_path / "tests.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": tests}))
