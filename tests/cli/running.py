@@ -33,20 +33,20 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def run(*arguments: str | bytes, cwd: Path | None, **settings: str) -> Done:
-    env = environment(**settings)
-    if not can_fork(env):
-        command = [*COUNTERSINK, *arguments]
-        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, timeout=LONGEST, check=False)
-        return _done(done.returncode, done.stdout, done.stderr)
     with TemporaryFile() as out, TemporaryFile() as errors:
-        code = fork(arguments, env, stdout=out.fileno(), stderr=errors.fileno(), cwd=cwd).end_within(LONGEST)
+        code = run_to(out.fileno(), errors.fileno(), *arguments, cwd=cwd, **settings)
         out.seek(0)
         errors.seek(0)
-        return _done(code, out.read(), errors.read())
+        return Done(code, out.read().decode(), _PATIENCE.sub(b"", errors.read()).decode().splitlines())
 
 
-def _done(code: int, out: bytes, errors: bytes) -> Done:
-    return Done(code, out.decode(), _PATIENCE.sub(b"", errors).decode().splitlines())
+def run_to(out: int, errors: int, *arguments: str | bytes, cwd: Path | None = None, **settings: str) -> int:
+    """Run a command that writes to these file descriptors, and return its exit code."""
+    env = environment(**settings)
+    if can_fork(env):
+        return fork(arguments, env, stdout=out, stderr=errors, cwd=cwd).end_within(LONGEST)
+    command = [*COUNTERSINK, *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, stdout=out, stderr=errors, timeout=LONGEST, check=False).returncode
 
 
 def make_file(folder: Path) -> None:

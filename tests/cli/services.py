@@ -1,12 +1,14 @@
 """A service for tests of commands, and its data."""
 
 import contextlib
-import subprocess
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.cli.running import COUNTERSINK, environment
+from tests.cli.running import LONGEST, environment
+from tests.processes.fork_server import Forked, fork
 
 
 class Service(NamedTuple):
@@ -14,20 +16,19 @@ class Service(NamedTuple):
 
     url: str
     data: Path
-    process: "subprocess.Popen[str]"
+    process: Forked
 
 
 @contextlib.contextmanager
 def service(data: Path, port: str = "0", **settings: str) -> Iterator[Service]:
-    process = subprocess.Popen(
-        [*COUNTERSINK, "up", "--port", port, "--data", str(data)],
-        env=environment(COUNTERSINK_FLUSH_INTERVAL="0", **settings),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    env = environment(COUNTERSINK_FLUSH_INTERVAL="0", **settings)
+    reading, writing = os.pipe()
+    process = fork(["up", "--port", port, "--data", str(data)], env, stdout=writing, stderr=2)
+    os.close(writing)
+    with os.fdopen(reading) as out:
         try:
-            assert process.stdout is not None
-            yield Service(process.stdout.readline().split()[4].rstrip(","), data, process)
+            yield Service(out.readline().split()[4].rstrip(","), data, process)
         finally:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            process.end_within(LONGEST)

@@ -26,7 +26,7 @@ from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.schema import newest
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from shared.wiring.doctor import setups
-from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
+from tests.cli.running import Done, environment, make_file, run
 
 HOUR = 3_600_000
 LONGEST = lifetime(Millis(Settings().retention * 1_000), of_client=True)
@@ -270,67 +270,70 @@ def test_receipts_outlive_what_they_stand_for() -> None:
 
 
 HIDDEN = """
-import sys
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 sys.modules["google.pubsub_v1"] = sys.modules["google.cloud.datastore_v1"] = None
 from countersink_server.cli.main import main
-main(sys.argv[1:])
+for command in sys.argv[1:]:
+    code = 0
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as errors:
+        try:
+            main(command.split())
+        except SystemExit as end:
+            code = end.code
+    said = [code] if isinstance(code, str) else errors.getvalue().splitlines()
+    print(json.dumps([1 if said else code, out.getvalue(), said]))
 """
+"""Imports everything once for all commands."""
 
 
-def hidden(folder: Path, *arguments: str, **settings: str) -> Done:
+def hidden(folder: Path, *commands: str, **settings: str) -> list[Done]:
     """Where the packages of the extra are not installed."""
     done = subprocess.run(
-        [sys.executable, "-c", HIDDEN, *arguments],
+        [sys.executable, "-c", HIDDEN, *commands],
         cwd=folder,
         env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=True,
     )
-    return Done(done.returncode, done.stdout, done.stderr.splitlines())
+    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("command", ["ingest", "flusher", "up", "provision", "sweep", "doctor", "audit"])
-@pytest.mark.parametrize("broker", ["pubsub://p/topic?subscription=sub", "sqlite:///x.db"])
-def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command: str, broker: str) -> None:
-    port = ("--port", "0") if command in {"ingest", "up"} else ()
-    settings = {"COUNTERSINK_BROKER": broker, "COUNTERSINK_STORE": "datastore://p"}
-    done = hidden(tmp_path, command, *port, **settings)
-    assert done.code == 1
-    assert len(done.lines) == 1, done.lines
-    said = done.out if command == "doctor" else done.lines[0]
-    if broker.startswith("pubsub"):
-        assert "needs more packages: install Countersink with its extra 'google'" in said
-    else:
-        assert "with a SQLite broker it must be the same file" in said
+@pytest.mark.parametrize(
+    ("broker", "says"),
+    [
+        ("pubsub://p/topic?subscription=sub", "needs more packages: install Countersink with its extra 'google'"),
+        ("sqlite:///x.db", "with a SQLite broker it must be the same file"),
+    ],
+)
+def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, broker: str, says: str) -> None:
+    commands = ("doctor", "ingest --port 0", "flusher", "up --port 0", "provision", "sweep", "audit")
+    doctor, *others = hidden(tmp_path, *commands, COUNTERSINK_BROKER=broker, COUNTERSINK_STORE="datastore://p")
+    assert says in doctor.out
+    for done in (doctor, *others):
+        assert (done.code, len(done.lines)) == (1, 1)
+        assert done is doctor or says in done.lines[0]
 
 
 def test_a_file_needs_no_extra(tmp_path: Path) -> None:
     make_file(tmp_path)
-    assert [hidden(tmp_path, command).code for command in ("provision", "sweep", "doctor")] == [0, 0, 0]
+    assert [done.code for done in hidden(tmp_path, "provision", "sweep", "doctor")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("command", ["ingest", "flusher", "provision", "sweep", "doctor"])
-def test_without_credentials_one_line_says_so(tmp_path: Path, command: str) -> None:
+def test_without_credentials_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Of doctor, one for each server."""
-    port = ("--port", "0") if command == "ingest" else ()
-    nobody = environment() | {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
+    for emulator in ("PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"):
+        monkeypatch.delenv(emulator, raising=False)
     cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": "datastore://p"}
-    emulators = ("PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST")
-    done = subprocess.run(
-        [*COUNTERSINK, command, *port],
-        cwd=tmp_path,
-        env={name: value for name, value in nobody.items() if name not in emulators} | cloud,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    nobody = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
+    port = ("--port", "0") if command == "ingest" else ()
+    code, out, (line,) = run(command, *port, cwd=tmp_path, **cloud, **nobody)
+    assert code == 1
     if command == "doctor":
-        failed = [one for one in done.stdout.splitlines() if one.startswith(FAIL)]
+        failed = [one for one in out.splitlines() if one.startswith(FAIL)]
         assert ["Pub/Sub" in one for one in failed] == [True, False]
         assert ["Datastore" in one for one in failed] == [False, True]
         assert all("none.json was not found" in one for one in failed)

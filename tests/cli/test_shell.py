@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
-from tests.cli.running import COUNTERSINK, Done, environment, run
+from tests.cli.running import Done, run, run_to
 from tests.cli.services import service
 
 
@@ -28,9 +28,10 @@ class Shell:
 
     def printing_to(self, output: int, *arguments: str) -> tuple[int, bytes]:
         """Its exit code, and what it says on standard error."""
-        command, env = [*COUNTERSINK, *arguments], environment(COUNTERSINK_URL=self.url)
-        done = subprocess.run(command, env=env, stdout=output, stderr=subprocess.PIPE, check=False)
-        return done.returncode, done.stderr
+        with TemporaryFile() as errors:
+            code = run_to(output, errors.fileno(), *arguments, COUNTERSINK_URL=self.url)
+            errors.seek(0)
+            return code, errors.read()
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +55,8 @@ def test_json_is_one_object_a_line(shell: Shell) -> None:
     assert (one["name"], one["value"], one["exact"], one["exists"]) == ("ü/1", 1, True, True)
     assert one["as_of"].endswith("Z")
     assert one.keys() == {
-        "name",
-        "value",
-        "applied",
-        "pending",
-        "exact",
-        "as_of",
-        "shards",
-        "exists",
-        "generation",
-        "updated_at",
-    }
+        "name", "value", "applied", "pending", "exact", "as_of", "shards", "exists", "generation", "updated_at",
+    }  # fmt: skip
     assert (two["name"], two["value"], two["exists"]) == ("json-2", 0, False)
 
 

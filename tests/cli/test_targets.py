@@ -1,5 +1,6 @@
 """What a command talks to: a service or data, by the same options everywhere; and what it says about that."""
 
+import contextlib
 import json
 import os
 import pty
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
+from tests.cli.running import COUNTERSINK, Done, environment, make_file, run, run_to
 from tests.cli.services import service
 
 NOWHERE = "http://127.0.0.1:1"
@@ -97,32 +98,28 @@ def test_a_command_that_is_advised_has_the_data_that_were_named(tmp_path: Path) 
     assert run("up", "--port", "x", cwd=tmp_path).code == 2
 
 
-def on_terminal(*arguments: str, cwd: Path, **settings: str) -> tuple[str, str]:
-    """Standard output, and what a terminal shows of standard error."""
+def on_terminal(*arguments: str, cwd: Path, **settings: str) -> str:
+    """What a terminal shows of standard error."""
     ours, its = pty.openpty()
-    env = environment(**settings)
-    done = subprocess.run(
-        [*COUNTERSINK, *arguments], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=its, text=True, check=False
-    )
+    with Path(os.devnull).open("w") as out:
+        run_to(out.fileno(), its, *arguments, cwd=cwd, **settings)
     os.close(its)
     shown = b""
-    try:
+    with contextlib.suppress(OSError):  # everything is read
         while more := os.read(ours, 65_536):
             shown += more
-    except OSError:  # everything is read
-        pass
     os.close(ours)
-    return done.stdout, shown.decode()
+    return shown.decode()
 
 
 def test_on_a_terminal_it_says_what_a_variable_chose(data: Path, tmp_path: Path) -> None:
     make_file(tmp_path)
     file = data / "countersink.db"
     chosen = {"COUNTERSINK_BROKER": f"sqlite:///{file}"}
-    assert on_terminal("sweep", cwd=tmp_path, **chosen)[1] == f"countersink: using {file} (COUNTERSINK_BROKER)\r\n"
-    assert on_terminal("sweep", cwd=tmp_path)[1] == ""
+    assert on_terminal("sweep", cwd=tmp_path, **chosen) == f"countersink: using {file} (COUNTERSINK_BROKER)\r\n"
+    assert on_terminal("sweep", cwd=tmp_path) == ""
     assert run("sweep", cwd=tmp_path, **chosen) == Done(0, "0 expired receipts deleted\n", [])
-    said = on_terminal("get", "a", "--patience", "0", cwd=tmp_path, COUNTERSINK_URL="http://me:secret@127.0.0.1:1")[1]
+    said = on_terminal("get", "a", "--patience", "0", cwd=tmp_path, COUNTERSINK_URL="http://me:secret@127.0.0.1:1")
     assert said.startswith("countersink: using http://127.0.0.1:1 (COUNTERSINK_URL)\r\n")
     assert "secret" not in said
 

@@ -142,7 +142,9 @@ async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
             await reader.read()
 
 
-@pytest.mark.parametrize("request_", [LARGE, LARGE.replace(b"openapi.json", b"metrics"), GET.replace(b"?max_age=0", b"")])
+@pytest.mark.parametrize(
+    "request_", [LARGE, LARGE.replace(b"openapi.json", b"metrics"), GET.replace(b"?max_age=0", b"")]
+)
 async def test_a_client_that_does_not_read_is_dropped(
     service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
