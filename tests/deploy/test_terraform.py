@@ -461,7 +461,9 @@ SERIES: Final = {
     "CountersinkRestarts": ({STARTS: "0+2x70"}, {STARTS: "0x40 2x30", INGESTS: "0x40 20x30"}),
 }
 """What makes each alert on Google's metrics fire, and what does not. In queries, 1 stands for what Terraform knows."""
-ALSO: Final = [("CountersinkRestarts", ({INGESTS: "0+2x70"}, {}))]
+ALSO: Final[list[tuple[str, tuple[dict[str, str], dict[str, str]]]]] = [
+    ("CountersinkRestarts", ({INGESTS: "0+2x70"}, {}))
+]
 
 
 def test_each_alert_on_googles_metrics_fires_on_what_it_is_for_and_not_otherwise(
