@@ -9,12 +9,14 @@ from typing import Final, NamedTuple, Protocol
 
 from shared.model.buckets import BucketAdd, Followed, Millis, StoreMillis, TimeBucket, WallMillis
 from shared.model.imports import Source
-from shared.model.receipts import read_note, said_again
+from shared.model.receipts import copied_from, read_note, said_again
 from shared.model.words import APPLIED, DROPPED, Receipt
 
 _ENVELOPES: Final = "ep"
 _CLIENTS: Final = "isc"
 """The first characters of the keys of receipts: of increments with ids, of second uses, of sets."""
+_SECOND_USE: Final = "s"
+"""Of these, those that count nothing."""
 _FIRST: Final = 2**40
 """Behind all shards that flushers add to."""
 
@@ -27,9 +29,14 @@ class MovedReceipt(NamedTuple):
     note: bytes
     left: Millis
 
-    def at(self, now: StoreMillis) -> Receipt:
-        """The receipt in a store whose clock says `now`."""
-        return Receipt(self.key, StoreMillis(now + self.left), self.state, self.note)
+    def at(self, now: StoreMillis, source: int) -> Receipt:
+        """The receipt in a store whose clock says `now`, copied from that source."""
+        return Receipt(self.key, StoreMillis(now + self.left), self.state, copied_from(source, self.note))
+
+    def counted_twice(self, there: Receipt, source: int) -> bool:
+        """Whether both stores counted what this receipt stands for, so that it was not copied from that source."""
+        both = self.state == there.state == APPLIED and not self.key.startswith(_SECOND_USE)
+        return both and read_note(there.note).copied != source
 
 
 class MovedCount(NamedTuple):
@@ -66,7 +73,7 @@ def moved_receipt(receipt: Receipt, now: StoreMillis) -> MovedReceipt | None:
 
 def shard_of_copy(source: str) -> int:
     """The shard of counts by time that copies from this source write, and nobody else. So a copy writes what it found,
-    however often it is repeated.
+    however often it is repeated. Receipts that are copied name this number, too.
     """
     return _FIRST + int.from_bytes(sha256(source.encode()).digest()[:5])
 

@@ -221,6 +221,7 @@ _SUMS: Final = "s"
 _TALLY: Final = ("n", "d", "x", "f")
 _CHANGE: Final = "v"
 _SECOND: Final = "u"
+_COPIED: Final = "o"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,8 @@ class Note:
     sums: Mapping[str, int] = field(default_factory=dict)
     change: tuple[int, int] | None = None
     """The value before and after a set."""
+    copied: int = 0
+    """The store that it was copied from; 0 if it was counted here."""
     second_uses: Sequence[int] = ()
     """Of an envelope: the places, in `keyed`, of the increments that were not counted because their ids had been used
     before.
@@ -284,6 +287,11 @@ def said_again(note: bytes) -> bytes:
     return orjson.dumps(said) if said else b""
 
 
+def copied_from(source: int, note: bytes) -> bytes:
+    """The note, which also says that the receipt was copied."""
+    return orjson.dumps((orjson.loads(note) if note else {}) | {_COPIED: source})
+
+
 def read_note(note: bytes) -> Note:
     if not note:
         return _NOTHING
@@ -291,5 +299,11 @@ def read_note(note: bytes) -> Note:
     tally = Tally(*[data.get(name, 0) for name in _TALLY])
     change = (int(data[_CHANGE][0]), int(data[_CHANGE][1])) if _CHANGE in data else None
     return Note(
-        data.get(_ATTEMPT, ""), data.get(_COMMIT, ""), tally, data.get(_SUMS, {}), change, data.get(_SECOND, ())
+        data.get(_ATTEMPT, ""),
+        data.get(_COMMIT, ""),
+        tally,
+        data.get(_SUMS, {}),
+        change,
+        data.get(_COPIED, 0),
+        data.get(_SECOND, ()),
     )

@@ -22,10 +22,18 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
-from shared.model.moving import moved_receipt
-from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_set, notes_of_change, notes_of_commit
+from shared.model.moving import Origin, moved_receipt
+from shared.model.receipts import (
+    Tally,
+    copied_from,
+    key_of_envelope,
+    key_of_increment,
+    key_of_set,
+    notes_of_change,
+    notes_of_commit,
+)
 from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
-from shared.moving.copy_file import written
+from shared.moving.copy_file import CopyFile, written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
 from shared.sqlite.arrivals import SqliteArrivals
@@ -131,10 +139,16 @@ async def nothing() -> int:
 
 
 def copier_of(
-    one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False, waits: Millis = NONE
+    one: SqliteStore,
+    two: SqliteStore,
+    *,
+    dry: bool = False,
+    merge: bool = False,
+    waits: Millis = NONE,
+    origin: Origin | None = None,
 ) -> Copier:
     return Copier(
-        StoreOrigin(one, "one", nothing),
+        origin or StoreOrigin(one, "one", nothing),
         Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock()), waits),
         SystemClock(),
         ImportOptions(Millis(DAY), dry=dry, shrink=True),
@@ -256,6 +270,41 @@ async def test_on_the_way_back_counts_by_time_of_what_is_0_in_the_old_file_are_l
         assert (await total(one, "a"), await hours(one), await hours(one, "b")) == (0, {1: 5}, {1: 2})
 
 
+@pytest.mark.parametrize("by_file", [False, True])
+async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_along(
+    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
+) -> None:
+    one, two = files
+
+    async def counted(store: SqliteStore, *ids: str) -> None:
+        later = StoreMillis(await store.now() + DAY)
+        receipts = tuple(Receipt(key_of_increment("a", each), later) for each in ids)
+        await store.apply(replace(commit(("a", len(ids))), receipts=receipts))
+
+    async def merged() -> list[tuple[str, str]]:
+        origin: Origin = StoreOrigin(one, "one", nothing)
+        if by_file:
+            lines = tmp_path / "one.ndjson"
+            now = int(SystemClock().now() * 1_000)
+            lines.write_bytes(b"".join([line async for line in written(origin, "", now)]))
+            origin = CopyFile(lines, SystemClock())
+        copier = copier_of(one, two, merge=True, origin=origin)
+        await copier.copy("")
+        await copier.compare("")
+        return copier.report.differences
+
+    await counted(one, "before")
+    assert (await copied(one, two)).report.differences == []
+    for each in (one, two):
+        await counted(each, "straggler")
+    await counted(two, "new")
+    key = key_of_increment("a", "straggler")
+    twice = f"an id was counted in the origin and there, so it counts twice: receipt {key}"
+    for _ in range(2):
+        assert await merged() == [("", twice)]
+        assert await total(two, "a") == 4
+
+
 @pytest.mark.parametrize("waits", [NONE, Millis(9 * DAY)])
 async def test_where_a_retry_may_wait_in_the_broker_a_receipt_lives_so_much_longer(
     files: tuple[SqliteStore, SqliteStore], waits: Millis
@@ -331,7 +380,9 @@ def test_only_receipts_that_a_client_may_meet_again_are_taken_along_and_without_
         one = moved_receipt(Receipt(key, LATER, note=note), NOW)
         assert (one and one.note) == after, key
         if one is not None:
-            assert one.at(StoreMillis(7)) == Receipt(key, StoreMillis(7 + DAY), note=one.note)
+            there = one.at(StoreMillis(7), 8)
+            assert there == Receipt(key, StoreMillis(7 + DAY), note=copied_from(8, one.note))
+            assert moved_receipt(there, NOW) == one._replace(left=Millis(7 + DAY - NOW))
     assert moved_receipt(Receipt(key_of_increment("a", "x"), NOW), NOW) is None
     assert moved_receipt(Receipt(key_of_increment("a", "x"), LATER, "dead"), NOW) is None
 
