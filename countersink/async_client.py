@@ -187,7 +187,7 @@ class AsyncClient:
         return await self._run(self._client.stop_job, job)
 
     async def export(self, job: str) -> AsyncIterator[bytes]:
-        """The result of an `export` job that is done: lines of JSON in the order of names, in chunks."""
+        """The result of a job, in chunks: see `Client.export`."""
         token: str | None = ""
         while token is not None:
             lines, token = await self._run(self._client.export_chunk, job, token)

@@ -313,7 +313,9 @@ class Client:
         return self._ask(calls.export(job, token))
 
     def export(self, job: str) -> Iterator[bytes]:
-        """The result of an `export` job that is done: lines of JSON in the order of names, in chunks."""
+        """The result of an `export` job that is done: lines of JSON in the order of names, in chunks. If the job was a
+        `reset`, `delete` or `expire`, and has ended: what each counter had `before`.
+        """
         token: str | None = ""
         while token is not None:
             lines, token = self.export_chunk(job, token)

@@ -31,6 +31,7 @@ from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, receipts_live
 from shared.counters.compaction import compactor_of
+from shared.counters.job_result import JobResults
 from shared.counters.largest import Largest
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
@@ -129,7 +130,7 @@ class Ingest:
             WatchRoutes(self.watches, clock, turns),
             ReceiptRoutes(tracking, turns),
             PictureRoutes(pictures, writes, self.publishing, self.reader),
-            JobRoutes(jobs, starter, settings.max_shards),
+            JobRoutes(jobs, JobResults(jobs, store), starter, settings.max_shards),
             DeadLetterRoutes(letters),
             FleetRoute(looks),
             ServiceRoutes(self._ready, version, partial(openapi.document, version)),

@@ -26,6 +26,7 @@ from shared.model.jobs import (
     EXPIRE,
     EXPORT,
     FAILED,
+    KEEP,
     NUMBERS,
     RESET,
     RUNNING,
@@ -49,7 +50,7 @@ UNSEEN: Final = "Counters with nothing applied yet were left out: only a COUNTER
 
 GONE: Final = (
     "If this job was interrupted, the counters that it had deleted until then may be missing in these numbers: they are"
-    " gone, so nobody can count them again"
+    " gone, so nobody can count them again. Its result has all of them (--export FILE)"
 )
 
 
@@ -100,15 +101,13 @@ DRAIN: Final = 5.0
 """Seconds to finish the pages in work when it is interrupted. Unfinished pages are repeated by --job."""
 MOST_AT_ONCE: Final = 1_000
 
-CHUNKS: Final = 4
-
 
 class JobSite(NamedTuple):
     """Where the job runs, and how to look at it there."""
 
     look: Callable[[], Awaitable["JobStatus"]]
     chunks: Callable[[], AsyncIterator[bytes]]
-    """The result of an export that is done."""
+    """The result of an export that is done, or of another job that has ended."""
 
 
 class JobRequest(NamedTuple):
@@ -134,7 +133,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         " countersink --help lists.",
     )
     parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add N to each counter")
     what.add_argument("--reset", action="store_true", help="set each counter to 0")
     what.add_argument(
@@ -147,8 +146,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="with --delete: only counters that were not changed for so many days (d) or years (y)",
     )
     what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="reduce each counter to N shards")
-    what.add_argument(
-        "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write a line of JSON for each counter, in order; - is standard output. With --reset or --delete:"
+        " what the counter had before",
     )
     parser.add_argument(
         "--by", choices=[*LENGTHS], help="with --export: also write the counts of each minute, hour or day (UTC)"
@@ -186,17 +188,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _map(options: argparse.Namespace) -> None:
-    days = _days(options)
-    numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: days}
-    flags = {RESET: options.reset, DELETE: options.delete and days is None, EXPORT: options.export is not None}
-    asked = flags | {kind: number is not None for kind, number in numbers.items()}
-    (kind,) = [kind for kind in asked if asked[kind]]
+    kind, number = _kind(options)
     if options.by is not None and kind != EXPORT:
         options.refuse("--by is for --export")
     if options.by is None and (options.begin, options.end) != (None, None):
         options.refuse("--from and --to are for --by")
     span = None if options.by is None else Span(options.by, options.begin, options.end)
-    wish = JobRequest(options.job or mint(), kind, options.prefix, numbers.get(kind), span)
+    wish = JobRequest(options.job or mint(), kind, options.prefix, number, span)
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
         "--job": flaw_of_job(wish.id) if options.job is not None else None,
@@ -228,6 +226,20 @@ def _map(options: argparse.Namespace) -> None:
         report(job, as_json=options.json, resumed=options.job is not None)
 
 
+def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
+    """The kind of job that is asked for, and its number."""
+    days = _days(options)
+    numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: days}
+    flags = {RESET: options.reset, DELETE: options.delete and days is None}
+    asked = flags | {kind: number is not None for kind, number in numbers.items()}
+    kind = next((kind for kind in asked if asked[kind]), EXPORT)
+    if kind == EXPORT and options.export is None:
+        options.refuse("one of --add, --reset, --delete, --compact and --export is required")
+    if kind not in {EXPORT, *KEEP} and options.export is not None:
+        options.refuse("--export can stand alone, or with --reset or --delete")
+    return kind, numbers.get(kind)
+
+
 def _days(options: argparse.Namespace) -> int | None:
     if options.unused_for is None:
         return None
@@ -257,7 +269,7 @@ async def _follow(
                     pause = min(1.2 * pause, LONGEST_LOOK)
                     job = await place.look()
                 bar.end()
-                if file is not None and job.state == DONE:
+                if file is not None and (job.state == DONE or job.kind in KEEP):
                     await written_to(file, place.chunks())
             except (CountersinkError, RequestError) as error:
                 raise _interrupted(error, wish) from error
@@ -297,6 +309,7 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     from countersink import JobStatus  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
+    from shared.counters.job_result import JobResults  # noqa: PLC0415 (as above)
     from shared.counters.start_job import JobStarter  # noqa: PLC0415 (as above)
     from shared.runtime.retry import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
@@ -340,17 +353,9 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
                 standing = found
             return JobStatus.of(said(standing, sees_pending=starter.sees_pending))
 
-        async def chunks() -> AsyncIterator[bytes]:
-            after = ""
-            while some := await parts.jobs.chunks(wish.id, after, CHUNKS):
-                yield b"".join(chunk for _, chunk in some)
-                after = some[-1][0]
-                if not after:  # a small export is one chunk
-                    return
-
         running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
         try:
-            yield JobSite(look, chunks)
+            yield JobSite(look, lambda: JobResults(parts.jobs, parts.store).pages(wish.id))
         finally:
             stop.set()
             await running

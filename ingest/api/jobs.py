@@ -25,20 +25,19 @@ from ingest.http.problems import Problem
 from ingest.http.requests import Call, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError
 from shared.config.settings import MOST_DAYS, flaw_of_shards
+from shared.counters.job_result import JobResults, NoResultError
 from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
 from shared.http.answers import JSON, SECURE
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of
 from shared.model.errors import NotAloneError
-from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPIRE, EXPORT, KINDS, NUMBERS, JobState, Span, flaw_of_job
+from shared.model.jobs import ADD, COMPACT, EXACT, EXPIRE, EXPORT, KINDS, NUMBERS, JobState, Span, flaw_of_job
 from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 
 MOST_LISTED: Final = 100
 """Jobs in a list."""
-CHUNKS: Final = 4
-"""Chunks of an export in one answer. A chunk has at most 1,000 counters."""
 
 
 def _flaw_of_kind(value: object) -> str | None:
@@ -180,8 +179,9 @@ class ExportAsks(Struct):
 class JobRoutes:
     """Starts, shows and stops jobs. Starting a job again under its id answers with its present state."""
 
-    def __init__(self, jobs: JobStore, starter: JobStarter, max_shards: int) -> None:
+    def __init__(self, jobs: JobStore, results: JobResults, starter: JobStarter, max_shards: int) -> None:
         self._jobs = jobs
+        self._results = results
         self._starter = starter
         self._max_shards = max_shards
 
@@ -219,16 +219,16 @@ class JobRoutes:
         return Reply(self._said(await self._known(call.caller, id_), id_))
 
     async def get_export(self, call: Call, segment: str, asks: ExportAsks) -> Reply:
-        """Read what a job of kind `export` has written, in the order of the UTF-8 bytes of the names"""
+        """Read what an export has written, or what each counter had before a job changed it, in the order of the UTF-8
+        bytes of the names
+        """
         standing = await self._known(call.caller, _id_of(segment))
-        job = standing.job
-        _check_readable(standing)
-        chunks = await self._jobs.chunks(job.id, asks.page_token, CHUNKS)
-        _check_readable(_found(await self._jobs.get(job.id), job.id))  # somebody may be deleting it
+        try:
+            lines, more = await self._results.page(standing.job.id, asks.page_token)
+        except NoResultError as error:
+            raise Problem(409, str(error)) from None
         headers = {"Content-Type": "application/x-ndjson", **SECURE}
-        if len(chunks) == CHUNKS:
-            headers["Next-Page-Token"] = page_token(chunks[-1][0])
-        return Reply(b"".join(chunk for _, chunk in chunks), 200, headers)
+        return Reply(lines, 200, headers | ({"Next-Page-Token": page_token(more)} if more else {}))
 
     async def stop_job(self, call: Call, segment: str) -> Reply:
         """Stop a job. What it has done is kept, but the result of an export is deleted"""
@@ -246,13 +246,6 @@ class JobRoutes:
     def _said(self, standing: JobState, id_: str) -> dict[str, Any]:
         """`id_` is the job's id as its owner knows it."""
         return jobs.said(standing, sees_pending=self._starter.sees_pending) | {"id": id_}
-
-
-def _check_readable(standing: JobState) -> None:
-    if standing.job.kind != EXPORT or standing.state != DONE:
-        raise Problem(
-            409, f"the job is of kind '{standing.job.kind}' and {standing.state}: only a finished export can be read"
-        )
 
 
 def _id_of(segment: str) -> str:

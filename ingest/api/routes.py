@@ -160,9 +160,10 @@ _STOPPED: Final = {
 _EXPORT: Final = {
     200: Gives(
         TEXT,
-        "A line of JSON for each counter: its `name`, and its `value`, exact at an instant while the job ran. If the"
-        " job has `by`, the line is a `Series` with the counter's `value`. The last page has no header"
-        " `Next-Page-Token`.",
+        "A line of JSON for each counter. For an export: its `name`, and its `value`, exact at an instant while the job"
+        " ran. If the job has `by`, the line is a `Series` with the counter's `value`. For a job of kind `reset`,"
+        " `delete` or `expire`: its `name`, and the value `before`, which is exactly what the job took away. Such a job"
+        " also has a result if it failed or was stopped. The last page has no header `Next-Page-Token`.",
         "application/x-ndjson",
     )
 }

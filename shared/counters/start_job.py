@@ -93,7 +93,7 @@ class JobStarter:
 
     async def stop(self, id_: str) -> JobState | None:
         """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished. The
-        result of an export is deleted, even if the export is done.
+        result of an export is deleted, even if the export is done. What a job took away until then can still be read.
         """
         now = int(self._clock.now() * 1000)
         standing = await self._jobs.get(id_)

@@ -188,6 +188,12 @@ class DatastoreStore:
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(time, {receipt.key: receipt for receipt in receipts})
 
+    async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
+        kind = self._place.kinds.receipt
+        keys = await (await self.server()).names(query_of(kind, limit, order=KEY, keys_only=True), prefix, after, None)
+        found = (await self.receipts(keys)).found
+        return [found[key] for key in keys if key in found]
+
     async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
         query = query_of(self._place.kinds.receipt, limit, order=ENVELOPE, keys_only=True)
         where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)

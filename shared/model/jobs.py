@@ -11,7 +11,7 @@ import orjson
 from shared.model.buckets import NEVER, Millis, StoreMillis, WallMillis, written_at, written_millis
 from shared.model.errors import NewerError, ShareError, UnreadableError
 from shared.model.ranges import Range
-from shared.model.receipts import DAY, HOUR, key_of_visit
+from shared.model.receipts import DAY, HOUR, key_of_change, key_of_visit
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 ADD: Final = "add"
@@ -23,6 +23,8 @@ EXPIRE: Final = "expire"
 KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT, EXPIRE)
 EXACT: Final = (RESET, DELETE, EXPORT, EXPIRE)
 """The kinds that must read counters exactly."""
+KEEP: Final = (RESET, DELETE, EXPIRE)
+"""The kinds that keep the value of each counter before the change. The receipts of the changes keep it."""
 NUMBERS: Final = {ADD: "delta", COMPACT: "shards", EXPIRE: "days"}
 """The name of the number that comes with some kinds."""
 RUNNING: Final = "running"
@@ -111,7 +113,7 @@ class Job(NamedTuple):
 
     def receipt_of(self, counter: str) -> str:
         """The receipt key of its change to this counter."""
-        return key_of_visit(self.id, counter)
+        return (key_of_change if self.kind in KEEP else key_of_visit)(self.id, counter)
 
     def receipts_expire(self) -> StoreMillis:
         """When all its receipts expire. The settings at the start of the job decide."""

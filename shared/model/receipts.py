@@ -74,6 +74,23 @@ def key_of_visit(job: str, counter: str) -> str:
     return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()
 
 
+def keys_of_changes(job: str) -> str:
+    """What the keys of a job's receipts begin with, if their notes are its result (`key_of_change`)."""
+    return f"j{job}:"
+
+
+def key_of_change(job: str, counter: str) -> str:
+    """Like `key_of_visit`, for a job whose receipts are its result. In hex, names keep their order, and have nothing
+    that keys must not have, such as spaces.
+    """
+    return keys_of_changes(job) + counter.encode().hex()
+
+
+def counter_of_change(key: str) -> str | None:
+    """The counter in what `key_of_change` made; None for a further receipt of the same change."""
+    return None if key.endswith("+") else bytes.fromhex(key.rpartition(":")[2]).decode()
+
+
 def key_of_compaction(identity: str) -> str:
     """The key of a compaction, which stands for no increments."""
     return "k" + sha256(identity.encode()).hexdigest()

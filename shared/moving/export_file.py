@@ -56,11 +56,14 @@ def totals_in(file: Path) -> dict[str, int]:
 
 
 def _total_in(line: bytes) -> tuple[str | None, int]:
-    """The name and the value; None if the line has not both. An export of counts by time has the total, too."""
+    """The name and the value; None if the line has not both. An export of counts by time has the total, too. What a
+    reset or delete has taken away is `before`.
+    """
     try:
         found = json.loads(line) if line.endswith(b"\n") else None  # the end of a file may be missing
     except (ValueError, RecursionError):
         found = None
-    if type(found) is not dict or type(found.get("name")) is not str or type(found.get("value")) is not int:
+    if type(found) is not dict or type(found.get("name")) is not str:
         return None, 0
-    return found["name"], found["value"]
+    total = found.get("value", found.get("before"))
+    return (found["name"], total) if type(total) is int else (None, 0)

@@ -143,6 +143,12 @@ class ReceiptBook(Protocol):
         """The receipts that exist among these keys. The store is read after the call began."""
         ...
 
+    async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
+        """A page of the receipts whose keys start with `prefix` and come behind `after`, in the order of their bytes.
+        Fewer than `limit` mean that there are no more.
+        """
+        ...
+
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         """A page of dead receipts that have a body, in an order of the store.
 

@@ -33,6 +33,11 @@ _FIND: Final = (
     " WHERE key IN (SELECT value FROM json_each(?))"
 )
 
+_FROM: Final = (
+    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
+    " WHERE key >= ? AND key <= ? ORDER BY key LIMIT ?"
+)
+
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
@@ -74,6 +79,11 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
         return {}
     rows = db.execute(_FIND, (_json(keys),)).fetchall()
     return _find_ids(db, keys) | {row[0]: _receipt(db, row) for row in rows}
+
+
+def starting(db: sqlite3.Connection, first: str, last: str, limit: int) -> Sequence[Receipt]:
+    """Those with keys from `first` to `last`, in order. The receipts of ids are not among them."""
+    return [_receipt(db, row) for row in db.execute(_FROM, (first, last, limit)).fetchall()]
 
 
 async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:

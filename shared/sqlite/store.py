@@ -451,6 +451,10 @@ class SqliteStore:
         async with self.snapshot() as snapshot:
             return Receipts(snapshot.time, receipts.find(snapshot.db, keys))
 
+    async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
+        async with self.snapshot() as snapshot:
+            return receipts.starting(snapshot.db, _first(prefix, after), last_name(prefix, None), limit)
+
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         async with self.snapshot() as snapshot:
             return receipts.dead(snapshot.db, after, limit)

@@ -84,8 +84,10 @@ def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path
         (f"{prefix}b", 1),
     ]
     assert [*tmp_path.iterdir()] == [file]
-    reset = place("map", *how, "--reset", "--json")
+    reset = place("map", *how, "--reset", "--json", "--export", str(file))
     assert reset.code == 0
+    taken = "".join(f'{{"name":"{prefix}{name}","before":1}}\n' for name in "ab")
+    assert file.read_text() == taken
     assert "missing" not in "".join(reset.lines)
     id_ = json.loads(reset.out)["id"]
     with urlopen(f"{place.url}/v1/jobs/{id_}") as response:
@@ -97,6 +99,7 @@ def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path
         done = place("map", *deletes)
         assert done.code == 0
         assert "may be missing in these numbers" in done.lines[-1]
+    assert place("map", *deletes, "--export", "-").out == taken.replace("1}", "0}")
     assert run("list", "--prefix", prefix, "--url", place.url, cwd=None).out == ""
 
 
@@ -171,7 +174,8 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
     [
         ["--add", "1"], ["--prefix", "p"], ["--prefix", "p", "--add", "x"],
         ["--prefix", "p", "--add", "1", "--reset"], ["--prefix", "p", "--compact", "0"],
-        ["--prefix", "p", "--export", "-", "--json"], ["--prefix", "p", "--add", "9007199254740992"],
+        ["--prefix", "p", "--export", "-", "--json"], ["--prefix", "p", "--add", "1", "--export", "f"],
+        ["--prefix", "p", "--add", "9007199254740992"],
         ["--prefix", "p", "--add", "1", "--unused-for", "1d"], ["--prefix", "p", "--delete", "--unused-for", "12h"],
         ["--prefix", "p", "--delete", "--unused-for", "long"],
         ["--prefix", "p", "--add", "1", "--by", "hour"], ["--prefix", "p", "--export", "f", "--by", "week"],

@@ -203,6 +203,16 @@ async def _sweep_by_keys(store: MemoryStore, right: Right, now: StoreMillis, lim
 
 
 STORES: Final[dict[str, Fault]] = {
+    "finds receipts of other jobs": gives(
+        "receipts_from",
+        lambda store, _, prefix, after, limit: [store._receipts[key] for key in sorted(store._receipts)],
+    ),
+    "finds the last receipt again": gives(
+        "receipts_from",
+        lambda store, _, prefix, after, limit: [
+            store._receipts[key] for key in sorted(store._receipts) if key.startswith(prefix) and key >= after
+        ][:limit],
+    ),
     "applies without receipts": commits(lambda _, commit: Commit((), commit.adds)),
     "applies half of a commit": calls(apply=_apply_in_halves),
     "takes dead for applied": each("receipts", lambda _, one: one._replace(state="applied")),

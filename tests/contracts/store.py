@@ -81,6 +81,17 @@ class StoreContract:
         assert sum(isinstance(outcome, AlreadyAppliedError) for outcome in outcomes) == 15
         assert await total(store, "a") == 1
 
+    async def test_receipts_are_found_by_what_their_keys_start_with(self, store: Store) -> None:
+        keys = ["jx:61", "jx:61+", "jx:6162", "jx:62", "jx:c3a9"]
+        await store.apply(commit(("a", 1), keys=(*reversed(keys), "jw:61", "jx-1:61", "jx;", "jy:61", "j")))
+        noted = Receipt("jx:c3aa", LATER, note=b'{"v":["1","0"]}')
+        await store.apply(Commit((noted,), ()))
+        found = await store.receipts_from("jx:", "", 10)
+        assert [one.key for one in found] == [*keys, noted.key]
+        assert found[-1] == noted
+        assert [one.key for one in await store.receipts_from("jx:", "jx:61", 3)] == keys[1:4]
+        assert await store.receipts_from("jx:", noted.key, 3) == []
+
     async def test_concurrent_commits_to_one_shard_all_count(self, store: Store) -> None:
         await asyncio.gather(*(store.apply(commit(("a", number), ("b", 1))) for number in range(50)))
         assert await total(store, "a") == sum(range(50))

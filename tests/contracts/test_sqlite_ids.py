@@ -61,6 +61,11 @@ class TestSqliteStoreOfIds(StoreContract, SnapshotContract, GuardContract, Remov
     async def store(self, database: Database) -> StoreOfIds:
         return StoreOfIds(database, ManualClock())
 
+    async def test_receipts_are_found_by_what_their_keys_start_with(self, store: Store) -> None:
+        """Those of ids are not."""
+        await store.apply(commit(keys=("a",)))
+        assert await store.receipts_from("i", "", 10) == []
+
     async def test_a_late_sweep_leaves_a_receipt_that_was_made_anew(self, store: Store) -> None:
         """It can't be made anew: the first one is there until its generation has expired."""
         await store.apply(Commit((Receipt("again", StoreMillis(1_000)),), ()))

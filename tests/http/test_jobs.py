@@ -337,6 +337,72 @@ async def test_an_export_has_a_line_for_each_in_order(service: Service) -> None:
     assert (done["visited"], done["changed"]) == (5_001, 0)
 
 
+async def before(service: Service, id_: str = "j") -> dict[str, int]:
+    """What the job took away of each counter, by its result."""
+    lines = [orjson.loads(line) for line in b"".join(await pages_of(service, id_)).splitlines()]
+    names = [line["name"] for line in lines]
+    assert names == sorted(set(names))
+    return {line["name"]: line["before"] for line in lines}
+
+
+@pytest.mark.parametrize("kind", ["reset", "delete"])
+async def test_what_a_job_took_away_is_its_result_though_a_worker_was_killed(service: Service, kind: str) -> None:
+    """Each counter stands there once, also if it is gone when the page is visited again."""
+    names = ["p:a", "p:a+", "p:b c", 'p:"', "p:\u00e9", "p:\U0001f600"]
+    await counted(service, *names, "q")
+    for _ in range(2):
+        await service.ask("PUT", "/v1/counters/p%3Aa", b'{"value": 9007199254740991}')
+        await service.post("/v1/jobs", b'{"kind": "add", "prefix": "p:a", "delta": 9007199254740991}')
+        await service.work()
+    await service.incr("p:b c", b'{"delta": 100}')
+    counts = await service.totals()
+    await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "p:", "id": "j"}))
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    standing = await service.parts.jobs.get("j")
+    assert standing is not None
+    await service._worker._visit(standing.job, lease.task)  # and it is killed before it has kept what it did
+    assert (await service.get("/v1/jobs/j/export")).status == 409
+    await service.ask("DELETE", "/v1/counters/p%3A%22")
+    await service.apply()
+    await service.remove()
+    await service.incr("p:b c", b'{"delta": 7}')
+    await service.parts.tasks.give_back([lease.token])
+    await service.work()
+    assert await before(service) == {name: counts[name] for name in names}
+    assert await service.totals() == {"q": 7, "p:b c": 7} | (
+        dict.fromkeys(set(names) - {"p:b c", 'p:"'}, 0) if kind == "reset" else {}
+    )
+
+
+async def test_a_result_of_many_counters_has_pages_and_a_stopped_job_tells_what_it_took(service: Service) -> None:
+    await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(NEW, 3)}))
+    await service.post("/v1/jobs", b'{"kind": "reset", "prefix": "p:", "id": "j"}')
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    await service._worker.work(lease.task)
+    await service.ask("DELETE", "/v1/jobs/j")
+    assert await before(service) == dict.fromkeys(NEW[:1_000], 3)
+    await service.post("/v1/jobs", b'{"kind": "reset", "prefix": "p:", "id": "k"}')
+    service._worker._running.clear()
+    await service.work()
+    assert await before(service, "k") == dict.fromkeys(NEW[:1_000], 0) | dict.fromkeys(NEW[1_000:], 3)
+    assert len(await pages_of(service, "k")) == 3
+    assert await before(service) == dict.fromkeys(NEW[:1_000], 3)
+
+
+async def test_a_result_whose_receipts_expire_is_not_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would look complete."""
+    await counted(service, "p:a")
+    await service.post("/v1/jobs", b'{"kind": "reset", "prefix": "p:", "id": "j"}')
+    await service.work()
+    standing = await service.parts.jobs.get("j")
+    assert standing is not None
+    later = asyncio.Future[int]()
+    later.set_result(standing.job.until() + 1)
+    monkeypatch.setattr(service.parts.store, "now", lambda: later)
+    expired = await service.get("/v1/jobs/j/export")
+    assert (expired.status, expired.json["detail"]) == (409, "the result of this job has expired")
+
+
 async def test_only_what_exports_and_is_done_has_an_export(service: Service) -> None:
     await start(service, id="j")
     await service.work()
@@ -569,7 +635,7 @@ async def test_what_is_counted_while_it_expires_is_kept(service: Service, tmp_pa
     """Each counter is deleted with what it had, or left alone; and each increment that comes meanwhile counts once."""
     names = [f"p:{number:03}" for number in range(100)]
     await counted(service, *names)
-    before = await service.totals()
+    counts = await service.totals()
     age(tmp_path, 500, *names)
     await service.post("/v1/jobs", b'{"kind": "expire", "prefix": "p:", "days": 400, "id": "j"}')
 
@@ -580,10 +646,12 @@ async def test_what_is_counted_while_it_expires_is_kept(service: Service, tmp_pa
 
     await asyncio.gather(service.work(), count())
     await service.apply()
-    totals = await service.totals()
+    totals, taken = await service.totals(), await before(service)
+    assert set(names) - set(names[::3]) <= set(taken)
     for name in names:
         more = 100_000 if name in names[::3] else 0
-        assert totals.get(name, 0) in {more, before[name] + more if more else 0}
+        assert totals.get(name, 0) + taken.get(name, 0) == counts[name] + more
+        assert taken.get(name, counts[name]) in {counts[name], counts[name] + more}
     assert (await job(service, "j"))["failed"] == 0
 
 

@@ -56,6 +56,34 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
         assert [(line["name"], line["value"]) for line in lines] == [(name, 11) for name in names]
 
 
+async def test_what_a_reset_takes_away_is_in_its_result_whoever_is_killed(tmp_path: Path) -> None:
+    """While everybody counts: what was taken away and what is left is all that was counted."""
+    names = [f"sales:{number:04}" for number in range(COUNTERS // 3)]
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_LEASE": "1", "COUNTERSINK_JOB_TASKS": "2"}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
+        service = await started.start("ingest", "--port", "0")
+        flusher = await started.start("flusher")
+        async with AsyncClient(service.url) as client:
+            counted = len(names)
+            await client.increment_many(dict.fromkeys(names, 1), wait=30)
+            await client.start_job("reset", "sales:", id="day")
+            killed = 0
+            while (now := await client.job("day")).state == "running":
+                await client.increment_many(dict.fromkeys(names[killed::7], 1))
+                counted += len(names[killed::7])
+                if killed < LIVES and now.tasks >= killed:
+                    await flusher.end(signal.SIGKILL)
+                    killed += 1
+                    flusher = await started.start("flusher")
+            assert killed > 1
+            await client.increment("other", wait=30)
+            lines = b"".join([some async for some in client.export("day")]).splitlines()
+            taken = [json.loads(line) for line in lines]
+            left = [one.value async for one in client.list("sales:", page=1_000)]
+        assert [line["name"] for line in taken] == names
+        assert sum(line["before"] for line in taken) + sum(left) == counted
+
+
 def done(file: Path) -> int:
     """Pages of the job."""
     with closing(sqlite3.connect(file, timeout=60)) as db:

@@ -7,9 +7,9 @@ import { el, inShort, number, save, say, typedFor } from "./dom.js";
 const KINDS = {
   export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
   add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
-  reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. Only setting them again undoes this." },
-  delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again." },
-  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${how} days become 0 and leave the lists, until they are counted again.` },
+  reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. What they were can be downloaded afterwards." },
+  delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again. What they were can be downloaded afterwards." },
+  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${how} days become 0 and leave the lists, until they are counted again. What they were can be downloaded afterwards.` },
   compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${how} shards then. Their values do not change. Reads cost less.` },
 };
 const DANGEROUS = new Set(["reset", "delete", "expire"]);
@@ -104,7 +104,7 @@ export function jobs() {
   function act(job) {
     const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
     const name = `${KINDS[job.kind]?.label ?? job.kind}: ${inShort(job.prefix) || "all counters"}`;
-    if (job.state === "done") return download(`${path}/export`).then((blob) => save(blob, `${job.id}.ndjson`)).catch(tell);
+    if (job.state !== "running") return download(`${path}/export`).then((blob) => save(blob, `${job.id}.ndjson`)).catch(tell);
     return ask({
       title: `Stop “${name}”`,
       parts: [el("p", {}, `${number(job.visited)} counters were visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
@@ -137,8 +137,8 @@ function line(id, act) {
     const first = job.examples.length ? ` (${job.examples[0].counter}: ${job.examples[0].reason})` : "";
     say(state, { running: `${Math.floor(job.share * 100)} %`, done: "Done", failed: job.reason ?? "Failed" }[job.state] + failed + first);
     say(count, number(job.visited));
-    button.hidden = job.state === "failed" || (job.state === "done" && job.kind !== "export");
-    say(button, job.state === "done" ? "Download" : "Stop…");
+    button.hidden = job.state !== "running" && !DANGEROUS.has(job.kind) && (job.state === "failed" || job.kind !== "export");
+    say(button, job.state === "running" ? "Stop…" : "Download");
   }
   return { node, show };
 }

@@ -51,7 +51,12 @@ async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: Redi
             lines = b"".join([some async for some in client.export(export.id)]).splitlines()
             expected = dict.fromkeys(names, 11) | {"p:007": 16}
             assert [tuple(orjson.loads(line).values()) for line in lines] == sorted(expected.items())
-            assert await done(client, (await client.start_job("reset", "p:0")).id) == 100
+            reset = await client.start_job("reset", "p:0")
+            assert await done(client, reset.id) == 100
+            lines = b"".join([some async for some in client.export(reset.id)]).splitlines()
+            assert [orjson.loads(line) for line in lines] == [
+                {"name": name, "before": expected[name]} for name in names[:100]
+            ]
             values = {one.name: one.value async for one in client.list("p:", page=1_000)}
             assert values == {name: 0 if name < "p:1" else 11 for name in names}
         for running in (ingest, flusher):

@@ -177,6 +177,10 @@ class MemoryStore:
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
 
+    async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
+        keys = sorted(key for key in self._receipts if key.startswith(prefix) and key > after)
+        return [self._receipts[key] for key in keys[:limit]]
+
     async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
         found = sorted(
             (one.envelope, key) for key, one in self._receipts.items() if one.envelope and first <= one.envelope <= last
