@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part", choices=("test", "check"), help="only what `make test` runs, or only what `make check` adds"
     )
+    parser.addoption("--first-cases", action="store_true", help="of each test only its first case")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,13 +54,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part = config.getoption("--part")
-    if part is None:
-        return
+    part, first_cases = config.getoption("--part"), config.getoption("--first-cases")
+    seen: set[str] = set()
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        (kept if _in_check(item) == (part == "check") else left).append(item)
+        test = item.nodeid.partition("[")[0]
+        wanted = part in {None, "check" if _in_check(item) else "test"} and not (first_cases and test in seen)
+        (kept if wanted else left).append(item)
+        seen.add(test)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 
