@@ -39,33 +39,7 @@ class Step(NamedTuple):
 
 FIRST: Final = 15
 """The schema of 0.1.0. Builds before that release made files of earlier schemas, which are refused."""
-_FEED: Final = """
-    -- What is told to others, see `sqlite/feed.py`: the rules, and where a sweep goes on (NULL: it has ended).
-    CREATE TABLE feed (only INTEGER PRIMARY KEY CHECK (only = 1), rules TEXT NOT NULL, swept TEXT);
-    INSERT INTO feed VALUES (1, '', NULL);
-    -- Counters that were told, or have to be: the time of the last change that was not told, or 0; and when they may be
-    -- told, by the file's own time.
-    CREATE TABLE owed (counter TEXT PRIMARY KEY, changed INTEGER NOT NULL, due INTEGER NOT NULL) WITHOUT ROWID;
-    CREATE INDEX owed_due ON owed (due) WHERE changed > 0;
-    CREATE INDEX owed_rest ON owed (due) WHERE changed = 0;
-    -- The highest total that was judged by thresholds. Of another generation than the guard's, it says nothing.
-    CREATE TABLE heights (counter TEXT PRIMARY KEY, generation INTEGER NOT NULL, height INTEGER NOT NULL) WITHOUT ROWID;
-    -- Thresholds that were reached and not told: `first`, `first + step` and so on up to `last`.
-    CREATE TABLE reached (
-        number INTEGER PRIMARY KEY,
-        counter TEXT NOT NULL,
-        generation INTEGER NOT NULL,
-        first INTEGER NOT NULL,
-        last INTEGER NOT NULL,
-        step INTEGER NOT NULL,
-        value INTEGER NOT NULL,
-        time INTEGER NOT NULL,
-        wall INTEGER NOT NULL,
-        due INTEGER NOT NULL
-    );
-    CREATE INDEX reached_due ON reached (due, number);
-"""
-STEPS: tuple[Step, ...] = (Step("0.2.0", _FEED),)
+STEPS: tuple[Step, ...] = ()
 """From `FIRST` on. A step that was released never changes."""
 ROOM: Final = 2
 """How many times its own size a file needs for its conversion: once for the copy, and once for what the steps write."""
@@ -213,6 +187,31 @@ _TABLES: Final = """
     CREATE TABLE promises (
         reach INTEGER NOT NULL, life INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (reach, life)
     ) WITHOUT ROWID;
+
+    -- What is told to others, see `sqlite/feed.py`: the rules, and where a sweep goes on (NULL: it has ended).
+    CREATE TABLE feed (only INTEGER PRIMARY KEY CHECK (only = 1), rules TEXT NOT NULL, swept TEXT);
+    INSERT INTO feed VALUES (1, '', NULL);
+    -- Counters that were told, or have to be: the time of the last change that was not told, or 0; and when they may be
+    -- told, by the file's own time.
+    CREATE TABLE owed (counter TEXT PRIMARY KEY, changed INTEGER NOT NULL, due INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE INDEX owed_due ON owed (due) WHERE changed > 0;
+    CREATE INDEX owed_rest ON owed (due) WHERE changed = 0;
+    -- The highest total that was judged by thresholds. Of another generation than the guard's, it says nothing.
+    CREATE TABLE heights (counter TEXT PRIMARY KEY, generation INTEGER NOT NULL, height INTEGER NOT NULL) WITHOUT ROWID;
+    -- Thresholds that were reached and not told: `first`, `first + step` and so on up to `last`.
+    CREATE TABLE reached (
+        number INTEGER PRIMARY KEY,
+        counter TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        value INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        wall INTEGER NOT NULL,
+        due INTEGER NOT NULL
+    );
+    CREATE INDEX reached_due ON reached (due, number);
 """
 
 ACCOUNTS: Final = """
@@ -251,7 +250,7 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
         raise SettingsError(f"{path} {flaw}")
     version = version_of(db)
     if not version:
-        _run(db, _TABLES + _FEED)
+        _run(db, _TABLES)
     elif version < newest():
         _be_alone(db, path)
         kept = _keep_copy(db, path)
