@@ -1,7 +1,7 @@
 """What a flusher that runs apart says of itself over HTTP: /healthz and /metrics."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -20,7 +20,7 @@ CLOSING: Final = 1.0
 
 async def serve_status(
     sock: socket.socket,
-    refuse: Callable[[web.BaseRequest], web.Response | None],
+    refuse: Callable[[web.BaseRequest], Awaitable[web.Response | None]],
     settings: Settings,
     *,
     metrics: bool = True,
@@ -30,7 +30,7 @@ async def serve_status(
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        response = refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
+        response = await refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
         response.headers["Server"] = SECURE["Server"]
         return response
 

@@ -49,6 +49,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         " shards, jobs and dead letters; write and read for a publishable key [write, for a publishable key]",
     )
     new.add_argument(
+        "--google",
+        metavar="ACCOUNT",
+        help="a key without a secret: the service account of Google's with this address sends its ID tokens instead,"
+        " such as NAME@PROJECT.iam.gserviceaccount.com; nothing is printed",
+    )
+    new.add_argument(
         "--prefix",
         action="append",
         default=[],
@@ -127,6 +133,7 @@ def _new(options: argparse.Namespace) -> None:
     key, text = make(
         id=options.id,
         scopes=["write"] if options.scope is None else options.scope,
+        **({"google": options.google} if options.google is not None else {}),
         prefixes=options.prefix,
         rate=options.rate,
         owner=options.owner,
@@ -140,6 +147,8 @@ def _new(options: argparse.Namespace) -> None:
     )
 
     def add(keys: list["Key"]) -> Sequence["Key"]:
+        if same := [one.id for one in keys if key.google and one.google == key.google and one.id != key.id]:
+            raise CountersinkError(f"the key {same[0]!r} is for this account already: revoke it first")
         if any(one.id == key.id for one in keys):
             raise CountersinkError(
                 f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
@@ -148,7 +157,10 @@ def _new(options: argparse.Namespace) -> None:
         return [*keys, key]
 
     _change(_file(), add)
-    tell(json_of({"id": key.id, "key": text}) if options.json else text)
+    if options.json:
+        tell(json_of({"id": key.id, "key": text} if text else {"id": key.id, "google": key.google}))
+    elif text:
+        tell(text)
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -163,6 +175,7 @@ def _list(options: argparse.Namespace) -> None:
             ",".join(key.scopes),
             *([f"prefixes {', '.join(map(repr, key.prefixes))}"] if key.prefixes else []),
             *([f"origins {', '.join(key.origins)}"] if key.origins else []),
+            *([f"account {key.google}"] if key.google else []),
             *([f"{key.rate:g}/s"] if key.rate else []),
             *([f"{key.client_rate:g}/s for each client"] if key.client_rate else []),
             *([f"deltas up to {key.max_delta}"] if key.max_delta is not None else []),
@@ -177,7 +190,7 @@ def _list(options: argparse.Namespace) -> None:
 def _said(key: "Key", now: float) -> dict[str, Any]:
     """Everything about a key but its secret."""
     lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
-    texts = {name: getattr(key, name) or None for name in ("rate", "owner", "expires", "note")}
+    texts = {name: getattr(key, name) or None for name in ("google", "rate", "owner", "expires", "note")}
     of_pages = {name: getattr(key, name) for name in ("client_rate", "max_delta", "max_new") if key.publishable}
     return {"id": key.id} | lists | texts | {"expired": key.ends <= now, "publishable": key.publishable} | of_pages
 

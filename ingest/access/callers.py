@@ -1,6 +1,7 @@
 """Who sends a request, and what they may use: credentials, proxies, owners' ids, and the log of administrators."""
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -183,6 +184,8 @@ class Caller(NamedTuple):
     """What knows whether the key is still valid, if there are keys."""
     only_counts: bool = False
     """Whether a page of another site has sent it, though there are no keys."""
+    ends: float = math.inf
+    """When its key expires, or its token of Google's, in seconds since 1970."""
 
     @property
     def owner(self) -> str:

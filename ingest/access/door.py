@@ -1,16 +1,18 @@
 """The step that every request passes first: who sends it, and whether they may. Each socket has a door of its own."""
 
 import logging
+import math
 import re
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
+from ingest.access.google_tokens import GoogleTokens, UnverifiedError, is_token, refuse, refuse_account
 from ingest.access.keys import PUBLISHABLE_KEY, Key, KeyRing
 from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
@@ -22,6 +24,7 @@ from ingest.http.requests import target_of
 from shared.config.lists import Network
 from shared.config.settings import Settings
 from shared.http.tenants import peer_of, tenant_of
+from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.retry import forever
 
@@ -31,6 +34,8 @@ MOST_CALLERS: Final = 4_096
 """Callers that are remembered."""
 MOST_SAID: Final = 1_024
 """Characters: a caller is not remembered if the headers that identify it are longer."""
+TELL: Final = 60.0
+"""Seconds between two lines of the log that say why a token was refused."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
 NOT_HTTP: Final = find(UNKNOWN, "/")
@@ -55,12 +60,14 @@ class Door:
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
         pictures: Pictures = NONE_SHOWN,
+        google: GoogleTokens | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`origins` are those of pages that may count; `hosts` the names in Host that are accepted beside those of this
         machine.
         """
         self._ring = ring
+        self._google = google
         self._trusted = trusted
         self._origins = frozenset(origins)
         self._hosts = frozenset(hosts)
@@ -68,6 +75,7 @@ class Door:
         self._clock = clock or SystemClock()
         self._callers: dict[tuple[str, Credentials], Caller] = {}
         self._warned = False
+        self._tells_again = -math.inf
         self.is_local = True
         """Whether clients find this service only under the names and addresses of loopback. Otherwise, any address in
         Host is good, since no site can point an address to this machine.
@@ -76,9 +84,9 @@ class Door:
     def enter(self, target: Target, said: Credentials, peer: str) -> Caller:
         """Return who the caller is, or raise the `Problem` or `CountersinkError` that the request is answered with.
 
-        It is called exactly once for each request, before the query is parsed or the body is read. After an error
-        nothing else is done with the request. `peer` is the address of the other end of the connection, or empty. What
-        is not HTTP is shown as `NOT_HTTP` without headers.
+        It is called once for each request, before the query is parsed or the body is read. After an error nothing else
+        is done with the request, but for `UnverifiedError`: `admit` may still let it in. `peer` is the address of the
+        other end of the connection, or empty. What is not HTTP is shown as `NOT_HTTP` without headers.
 
         It must not block: each request of the fast path pays for it.
         """
@@ -96,9 +104,9 @@ class Door:
             caller = self._callers.get((peer, said)) or self._remember(peer, said)
         key = caller.key
         if key is None:
-            _refuse("send a key: Authorization: Bearer csk_…")
-        if key.expires is not None and key.ends <= self._clock.now():
-            _refuse(f"the key {key.id} has expired")
+            refuse("send a key: Authorization: Bearer csk_…")
+        if caller.ends < math.inf and caller.ends <= self._clock.now():
+            refuse(f"the {'key' if key.ends <= caller.ends else 'token for the key'} {key.id} has expired")
         need = target.need
         _check_key(key, target, said)
         if need is TO_COUNT and (caller.bucket is not None or caller.public is not None):
@@ -106,6 +114,29 @@ class Door:
         elif need is TO_READ and caller.public is not None:
             _read(caller.public, target)
         return caller
+
+    async def admit(self, target: Target, said: Credentials, peer: str) -> Caller:
+        """As `enter`, but for requests that can wait: it verifies a token of Google's that is seen for the first
+        time.
+        """
+        try:
+            return self.enter(target, said, peer)
+        except UnverifiedError as error:
+            assert self._google is not None  # noqa: S101 (it has raised this)
+            assert self._ring is not None  # noqa: S101
+            try:
+                await self._google.verify(error.token, self._ring.accounts)
+            except Problem as problem:
+                self._tell_refused(problem)
+                raise
+        return self.enter(target, said, peer)
+
+    def _tell_refused(self, problem: Problem) -> None:
+        """Log why a token was refused, as nobody sees what a push subscription is answered; but not each time."""
+        now = self._clock.monotonic()
+        if now >= self._tells_again:
+            self._tells_again = now + TELL
+            _log.warning("a request with an ID token of Google's was refused: %s", problem.detail)
 
     def shares_with(self, target: Target, said: Credentials) -> str:
         """The origin of the page that may see the answer to this request, or empty."""
@@ -165,7 +196,7 @@ class Door:
         else:
             found = _BEARER.fullmatch(said.authorization[0]) if len(said.authorization) == 1 else None
             if found is None:
-                _refuse("send the header Authorization once, as Bearer csk_…")
+                refuse("send the header Authorization once, as Bearer csk_…")
             caller = self._of(self._ring, found[1], peer, said)
         if said.size() <= MOST_SAID:
             if len(self._callers) >= MOST_CALLERS:
@@ -190,19 +221,26 @@ class Door:
     def _of_query(self, text: str, said: Credentials, peer: str) -> Caller:
         assert self._ring is not None  # noqa: S101
         if said.authorization:
-            _refuse("send one key: in Authorization or in the query, not in both")
+            refuse("send one key: in Authorization or in the query, not in both")
         if not text.startswith(f"{PUBLISHABLE_KEY}_"):
-            _refuse("only a publishable key may stand in the query, and only once")
+            refuse("only a publishable key may stand in the query, and only once")
         return self._of(self._ring, text, peer, said)._replace(in_query=True)
 
     def _of(self, ring: KeyRing, text: str, peer: str, said: Credentials) -> Caller:
-        key = ring.find(text)
+        key, ends = ring.find(text), math.inf
+        if key is None and is_token(text):
+            if self._google is None:
+                refuse("this service accepts no ID tokens of Google's: COUNTERSINK_AUDIENCE has to be set")
+            account, ends = self._google.find(text)
+            key = ring.accounts.get(account) or refuse_account(account)
         if key is None:
-            _refuse("this key is not valid")
+            refuse("this key is not valid")
         client = self._client(peer, said)
         # Many clients have the same publishable key, and none of them may use up the share of the others.
         tenant = tenant_of(client) if key.publishable else f"key {key.id}"
-        return Caller(tenant, client, key, ring.bucket(key), ring.public(key, tenant), ring=ring)
+        return Caller(
+            tenant, client, key, ring.bucket(key), ring.public(key, tenant), ring=ring, ends=min(key.ends, ends)
+        )
 
     def _nobody(self, peer: str, said: Credentials) -> Caller:
         client = self._client(peer, said)
@@ -284,14 +322,10 @@ def _fields(query: str) -> list[tuple[str, str]]:
         return []
 
 
-def _refuse(detail: str) -> NoReturn:
-    raise Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})
-
-
 # The doors of one process: one for each socket that it listens on, all with the same keys.
 
 
-Refuse = Callable[[web.BaseRequest], web.Response | None]
+Refuse = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
 """Returns the answer to a request that may not come in."""
 
 
@@ -310,6 +344,14 @@ class Doors:
         self._settings = settings
         self._clock = clock
         self._ring = KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
+        self._google: GoogleTokens | None = None
+        if self._ring is not None and settings.audience:
+            self._google = GoogleTokens(settings.audience, settings.google_certificates, clock)
+        elif self._ring is not None and self._ring.accounts:
+            raise SettingsError(
+                f"the keys file {settings.keys_file} has keys for service accounts: set COUNTERSINK_AUDIENCE to the URL"
+                " for which their ID tokens are made"
+            )
         self._doors: list[Door] = []
 
     def add(self) -> Door:
@@ -320,6 +362,7 @@ class Doors:
             origins=settings.origins,
             hosts=settings.hosts,
             pictures=Pictures(settings.pixels, settings.badges),
+            google=self._google,
             clock=self._clock,
         )
         self._doors.append(door)
@@ -330,10 +373,10 @@ class Doors:
         door = self.add()
         door.is_local = is_local(sock)
 
-        def refuse(request: web.BaseRequest) -> web.Response | None:
+        async def refuse(request: web.BaseRequest) -> web.Response | None:
             peer = "" if request.transport is None else peer_of(request.transport)
             try:
-                door.enter(find(request.method, *target_of(request)), credentials_in(request.headers), peer)
+                await door.admit(find(request.method, *target_of(request)), credentials_in(request.headers), peer)
             except Exception as error:
                 return problem_of(error).response()
             return None

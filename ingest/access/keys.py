@@ -42,6 +42,7 @@ _SECRET_BYTES: Final = 32
 SHORTEST_SECRET: Final = 32
 _TEXT: Final = re.compile(r"(csk|cpk)_([A-Za-z0-9][A-Za-z0-9._-]{0,99})_([0-9a-f]{64})")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+_ACCOUNT: Final = re.compile(r"[a-z0-9.:-]+@([a-z0-9-]+\.)*gserviceaccount\.com")
 _NOBODY: Final = "0" * 64
 _KNOWN_SECRET: Final = sha256(b"").hexdigest()
 """Earlier builds wrote this one into a file that had no keys and no secret."""
@@ -52,7 +53,10 @@ class Key:
     """An entry of the keys file. It does not hold the secret, only its hash."""
 
     id: str
-    sha256: str
+    sha256: str = ""
+    """Empty if it stands for a service account."""
+    google: str = ""
+    """The service account of Google's whose ID tokens are this key, instead of a secret."""
     scopes: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
     """It may use the counters whose names begin with one of these; without prefixes, all counters."""
@@ -113,7 +117,11 @@ def find(keys: Mapping[str, Key], text: str) -> Key | None:
 
 
 def make(**entry: Any) -> tuple[Key, str]:
-    """A new key, and its text, which is shown once. Raises `SettingsError` if a field is wrong."""
+    """A new key, and its text, which is shown once; none if it is for an account of Google's. Raises `SettingsError` if
+    a field is wrong.
+    """
+    if "google" in entry:
+        return _key_of(entry), ""
     secret = secrets.token_hex(_SECRET_BYTES)
     key = _key_of({**entry, "sha256": _hash_of(secret)})
     return key, f"{PUBLISHABLE_KEY if key.publishable else SECRET_KEY}_{key.id}_{secret}"
@@ -147,9 +155,13 @@ def parse(text: bytes) -> KeysFile:
     if type(secret) is not str:
         raise SettingsError("'secret' must be a string")
     keys = [_key_of(entry) for entry in data["keys"]]
-    if twice := [id_ for id_, number in Counter(key.id for key in keys).items() if number > 1]:
-        raise SettingsError(f"two keys have the id {twice[0]!r}")
-    return KeysFile(keys, "" if len(secret) < SHORTEST_SECRET or secret == _KNOWN_SECRET else secret)
+    for name in ("id", "google"):
+        if twice := [one for one, times in Counter(getattr(key, name) for key in keys).items() if one and times > 1]:
+            raise SettingsError(f"two keys have the {name} {twice[0]!r}")
+    secret = "" if len(secret) < SHORTEST_SECRET or secret == _KNOWN_SECRET else secret
+    if keys and not secret and not any(key.sha256 for key in keys):
+        raise SettingsError(f"it needs a random 'secret' of {SHORTEST_SECRET} characters, as no key in it has one")
+    return KeysFile(keys, secret)
 
 
 def wrong(file: Path, error: SettingsError) -> SettingsError:
@@ -179,6 +191,10 @@ def _key_of(entry: object) -> Key:
         raise SettingsError(f"{name}: {found[1]}")
     fields: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in entry.items()}
     key = Key(**fields)
+    if bool(key.sha256) == bool(key.google):
+        raise SettingsError(f"{name}: a key needs either 'sha256' or 'google'")
+    if key.google and key.publishable:
+        raise SettingsError(f"{name}: a publishable key has a secret, which all pages show: it can't be for 'google'")
     if not key.publishable:
         for field in ("origins", "client_rate", "max_delta", "max_new"):
             if getattr(key, field) not in {(), None}:
@@ -207,6 +223,13 @@ def _flaw_of_scopes(value: Any) -> str | None:
 
 def _flaw_of_hash(value: Any) -> str | None:
     return None if type(value) is str and _HASH.fullmatch(value) else "must be 64 hexadecimal digits, the SHA-256"
+
+
+def _flaw_of_account(value: Any) -> str | None:
+    """The addresses of people's accounts can change hands."""
+    if type(value) is str and _ACCOUNT.fullmatch(value):
+        return None
+    return "must be the address of a service account, such as NAME@PROJECT.iam.gserviceaccount.com"
 
 
 def _flaw_of_rate(value: Any) -> str | None:
@@ -242,6 +265,7 @@ _SHAPE: Final = ObjectShape(
     {
         "id": flaw_of_job,
         "sha256": _flaw_of_hash,
+        "google": _flaw_of_account,
         "scopes": _flaw_of_scopes,
         "prefixes": _each(lambda value: "must not be empty" if value == "" else flaw_of_prefix(value)),
         "rate": or_null(_flaw_of_rate),
@@ -254,7 +278,7 @@ _SHAPE: Final = ObjectShape(
         "max_delta": or_null(_flaw_of_whole(1, MAX_DELTA)),
         "max_new": or_null(_flaw_of_whole(0, MOST_NEW)),
     },
-    required=("id", "sha256", "scopes"),
+    required=("id", "scopes"),
 )
 
 
@@ -278,6 +302,8 @@ class KeyRing:
         self._seen: bytes | str
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
+        self.accounts: dict[str, Key] = {}
+        """The keys of Google's service accounts."""
         self._buckets: dict[str, Bucket] = {}
         self._readers: dict[str, Bucket] = {}
         """The same for counters that are read with publishable keys."""
@@ -298,8 +324,9 @@ class KeyRing:
     def renewed(self, key: Key) -> Key | None:
         """What the file says of the key now; None if it has ended."""
         found = self._keys.get(key.id)
-        is_there = found is not None and found.sha256 == key.sha256 and self._clock.now() < found.ends
-        return found if is_there else None
+        if found is None or (found.sha256, found.google) != (key.sha256, key.google):
+            return None
+        return found if self._clock.now() < found.ends else None
 
     def bucket(self, key: Key) -> Bucket | None:
         """What the key may send now; None if its rate is not limited. All callers with the key share it."""
@@ -351,6 +378,7 @@ class KeyRing:
 
     def _take(self, file: KeysFile) -> None:
         self._keys = {key.id: key for key in file.keys}
+        self.accounts = {key.google: key for key in file.keys if key.google}
         self.secret = file.signs()
         self.origins = {
             scope: frozenset(origin for key in self._keys.values() if scope in key.may for origin in key.origins)

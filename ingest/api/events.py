@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Final
 
+from msgspec import field
+
 from ingest.accept.admission import weight_of
 from ingest.accept.drafts import MAX_ENTRIES, Uses
 from ingest.accept.new_names import PAGE, NewNames, Trial, refusal
@@ -93,8 +95,16 @@ BODY: Final = {ONE: ref("Event"), BATCH: ref("Events")}
 MODES: Final = (
     "One event, or several. In binary mode, the attributes are the headers `ce-specversion`, `ce-id`, `ce-source` and"
     " `ce-type`, and the body is the data, with any other Content-Type. Without a body, `ce-counter` and `ce-delta` say"
-    " what counts."
+    " what counts. Without such headers, the body may be what a push subscription of Pub/Sub sends: its message counts"
+    " what it would count on the topic."
 )
+
+
+class EventAsks(Answering):
+    """When the client wants the answer; and what Eventarc adds."""
+
+    mode: str | None = field(name="__GCP_CloudEventsMode", default=None)
+    """Eventarc sends it. It changes nothing."""
 
 
 class EventRoutes:
@@ -108,7 +118,7 @@ class EventRoutes:
         self._bodies = bodies
         self._new_names = new_names
 
-    async def count_events(self, call: Call, asks: Answering) -> Reply:
+    async def count_events(self, call: Call, asks: EventAsks) -> Reply:
         """Count CloudEvents. Each event counts once, however often it is sent"""
         caller, writes = call.caller, self._writes
         asks.check(caller)

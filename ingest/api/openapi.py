@@ -79,8 +79,9 @@ _SECURITY: Final = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key, `csk_…` or `cpk_…`, where the service has keys. A requirement lists the scope that the"
-        " key must have. A key may be held to prefixes of names.",
+        "description": "A key, `csk_…` or `cpk_…`, where the service has keys; or an ID token of a service account of"
+        " Google, for which there is a key. A requirement lists the scope that the key must have. A key may be held to"
+        " prefixes of names.",
     },
     "publishableKey": {
         "type": "apiKey",

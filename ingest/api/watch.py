@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -12,7 +11,6 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
-from ingest.access.keys import Key
 from ingest.access.origins import SHARED
 from ingest.api.counters import check_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
@@ -323,18 +321,16 @@ class WatchRoutes:
                 call.told_when_it_leaves(watch.leave),
                 suppress(ConnectionError),  # the client has gone
             ):
-                await self._write(await response.prepare(call.request), watch, last, call.caller.key)
+                await self._write(await response.prepare(call.request), watch, last, call.caller.ends)
             return response
 
-    async def _write(
-        self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None, key: Key | None
-    ) -> None:
-        """Until the watch has ended, or the key has expired."""
+    async def _write(self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None, ends: float) -> None:
+        """Until the watch has ended, or the key or token expires."""
         assert writer is not None  # noqa: S101 (a response is prepared once)
         begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
-        while not watch.ended and (left := self._seconds_left(key)) > 0:
+        while not watch.ended and (left := ends - self._clock.now()) > 0:
             news = await watch.news(min(LEAVING if watch.leaves else HEARTBEAT, left))
-            if self._seconds_left(key) <= 0:
+            if ends <= self._clock.now():
                 return
             events = b"".join([_event(shown, numbered=last is not None) for shown in news if _id(shown) != last])
             await writer.write(begin + events or b":\n\n")
@@ -342,10 +338,6 @@ class WatchRoutes:
             begin, last = b"", None if last is None else ""
         if watch.problem is not None:
             await writer.write(b"event: problem\ndata: %b\n\n" % watch.problem.document())
-
-    def _seconds_left(self, key: Key | None) -> float:
-        """Until the key expires."""
-        return math.inf if key is None or key.expires is None else key.ends - self._clock.now()
 
 
 def _event(shown: Shown, *, numbered: bool) -> bytes:

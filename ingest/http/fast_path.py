@@ -23,6 +23,7 @@ from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller, Credentials, credentials_in
 from ingest.access.door import Door
+from ingest.access.google_tokens import UnverifiedError
 from ingest.api.counters import ListAsks, ReadRoutes
 from ingest.api.fields import Age, read_parameters
 from ingest.api.increments import ACCEPTED, add_one, receipt_of
@@ -171,6 +172,8 @@ class FastPath:
             caller = self._door.enter(target, head.said, front.peer)
             front.tenant = caller.tenant
             take(Asker(front, caller, begun))
+        except UnverifiedError:  # the routes can wait until it is verified
+            return False
         except Exception as error:
             problem = problem_of(error)
             answered(route, problem.status, begun)

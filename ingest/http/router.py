@@ -183,7 +183,7 @@ class Routes:
             if public and target.route is not None and target.route.where == ADMIN:
                 handler = _elsewhere().answer
             try:
-                caller = request[CALLER] = door.enter(target, said, "" if front is None else front.peer)
+                caller = request[CALLER] = await door.admit(target, said, "" if front is None else front.peer)
                 if front is not None:
                     front.tenant = caller.tenant
                     if front.is_crowded and not _has_place(target):

@@ -1,4 +1,4 @@
-"""Reads CloudEvents from requests, one or a batch, and finds what is wrong with them. Pure.
+"""Reads CloudEvents from requests, one or a batch, and what Pub/Sub pushes; and finds what is wrong with them. Pure.
 
 What an event may count is what a message on the topic may: `codec` reads the data of both.
 """
@@ -16,7 +16,7 @@ from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
 from ingest.parsing.parse import MOST_IN_REQUEST, BodyError, Parsed, check_values, load
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
-from shared.wire.codec import Content, content_of, content_of_value
+from shared.wire.codec import OURS, SOURCE, Content, content_of, content_of_value
 
 MOST_EVENTS: Final = 400
 """Most events in one request. The receipt names each of them, and has to fit into a URL."""
@@ -25,6 +25,8 @@ BATCH: Final = "application/cloudevents-batch+json"
 SPEC: Final = "specversion"
 _VERSION: Final = "1.0"
 _REQUIRED: Final = (SPEC, "id", "source", "type")
+PUBLISHED: Final = "google.cloud.pubsub.topic.v1.messagePublished"
+"""The type of an event of Eventarc whose data is what Pub/Sub pushes."""
 _COUNTS: Final = ("counter", "delta")
 """Attributes that say what an event without data counts."""
 _ESCAPED: Final = re.compile(r"\\(.)")
@@ -63,8 +65,8 @@ class Headers(Protocol):
 
 
 def reader_of(headers: Headers) -> Callable[[bytes], Events]:
-    """The function that reads the body of a request with these headers. Raises `BodyError` if they say that it holds no
-    event.
+    """The function that reads the body of a request with these headers: events, or without headers of an event what
+    Pub/Sub pushes. Raises `BodyError` if they say that it holds none.
     """
     said = ",".join(headers.getall("Content-Type", ())).partition(";")[0].strip().lower()
     if said == ONE:
@@ -74,11 +76,7 @@ def reader_of(headers: Headers) -> Callable[[bytes], Events]:
     if said.startswith("application/cloudevents"):
         raise BodyError(400, f"events are read as JSON only: send {ONE} or {BATCH}", "Content-Type")
     if not headers.getall(f"ce-{SPEC}", ()):
-        raise BodyError(
-            400,
-            f"this is not a CloudEvent: the header ce-{SPEC} is missing, or Content-Type {ONE} or {BATCH}",
-            f"ce-{SPEC}",
-        )
+        return _pushed
     attributes = {name: _header(headers, f"ce-{name}") for name in (*_REQUIRED, *_COUNTS)}
     return partial(_binary, {name: value for name, value in attributes.items() if value is not None})
 
@@ -107,7 +105,30 @@ class _Wrong(Exception):  # noqa: N818 (never leaves this module)
         self.field = field
 
 
+def _pushed(body: bytes) -> Events:
+    if (envelope := _pushed_in(body)) is None:
+        raise BodyError(
+            400,
+            f"this is not a CloudEvent: the header ce-{SPEC} is missing, or Content-Type {ONE} or {BATCH}; nor is it a"
+            " message that Pub/Sub pushes",
+            f"ce-{SPEC}",
+        )
+    return _alone(partial(_of_push, envelope, {}))
+
+
+def _pushed_in(body: bytes) -> dict[str, Any] | None:
+    """What Pub/Sub pushes, if the body is that."""
+    check_values(body)
+    try:
+        data = load(body)
+    except BodyError:
+        return None
+    return data if type(data) is dict and "message" in data else None
+
+
 def _binary(attributes: Mapping[str, str], body: bytes) -> Events:
+    if attributes.get("type") == PUBLISHED and (envelope := _pushed_in(body)) is not None:
+        return _alone(partial(_of_push, envelope, attributes))
     return _alone(partial(_event, attributes, partial(_of_bytes, body, attributes)), "ce-")
 
 
@@ -161,7 +182,38 @@ def _of_object(item: Any, place: int = 0) -> Event:
     """An event in JSON, with its attributes beside its data."""
     if type(item) is not dict:
         raise _Wrong("an event must be a JSON object", "data")
+    if item.get("type") == PUBLISHED and type(data := item.get("data")) is dict and "message" in data:
+        return _of_push(data, item, place)
     return _event(item, partial(_of_data, item), place)
+
+
+def _of_push(envelope: Mapping[str, Any], event: Mapping[str, Any], place: int = 0) -> Event:
+    """The event that Pub/Sub pushes, in an event of Eventarc or by itself. It counts what the same message on the topic
+    would count, and its identity is that of the message: `ce-source` and `ce-id` if it has both.
+    """
+    message = envelope["message"]
+    if type(message) is not dict:
+        raise _Wrong("'message' must be an object, as Pub/Sub pushes it", "message")
+    attributes = message.get("attributes") or {}
+    if type(attributes) is not dict or not all(type(value) is str for value in attributes.values()):
+        raise _Wrong("'attributes' of a message must be an object of strings", "attributes")
+    source, id_ = attributes.get("ce-source"), attributes.get("ce-id")
+    if source == SOURCE or attributes.get("ce-type", "").startswith(OURS):
+        raise _Wrong(
+            "this is a message of Countersink's own: do not push its topic, or what it counts comes back", "data"
+        )
+    if not (source and id_):
+        source = event.get("source") or f"//pubsub.googleapis.com/{envelope.get('subscription')}"
+        id_ = event.get("id") or message.get("messageId")
+        if not id_:
+            raise _Wrong("'messageId' is missing", "messageId")
+    try:
+        data = base64.b64decode(message.get("data") or "", validate=True)
+    except (TypeError, ValueError):
+        raise _Wrong("'data' of a message must be a string of Base64", "data") from None
+    check_values(data)
+    read = partial(content_of, Message(data, attributes))
+    return _event({SPEC: _VERSION, "type": PUBLISHED, **event, "source": source, "id": id_}, read, place)
 
 
 def _of_data(item: Mapping[str, Any]) -> Content:

@@ -49,6 +49,11 @@ def hosts(text: str) -> tuple[str, ...]:
     return _each(text, _host)
 
 
+def audiences(text: str) -> tuple[str, ...]:
+    """URLs or other names, compared letter by letter with what a token says."""
+    return _each(text, _audience)
+
+
 def name_limits(text: str) -> tuple[NameLimit, ...]:
     """Limits such as `page:=100000,=1000000`. A prefix may hold `=`, but no comma. The empty one is for all names."""
     limits = _each(text, _name_limit)
@@ -94,6 +99,12 @@ def _network(word: str) -> Network:
 def _origin(word: str) -> str:
     if flaw := flaw_of_origin(word):
         raise ValueError(f"{word!r} {flaw}")
+    return word
+
+
+def _audience(word: str) -> str:
+    if not word or not word.isascii() or not word.isprintable() or " " in word:
+        raise ValueError(f"{word!r} must be an audience such as https://counts.example.com")
     return word
 
 

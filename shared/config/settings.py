@@ -27,6 +27,12 @@ def text(value: str) -> str:
     return value
 
 
+def http_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must be a URL that begins with http:// or https://")
+    return value
+
+
 def bounded(of: Callable[[str], float], kind: str, form: str, least: float, most: float) -> Callable[[str], float]:
     def read(value: str) -> float:
         try:
@@ -304,6 +310,17 @@ class Settings:
     )
     keys_interval: float = _setting(
         0.5, number(0.1, 3600.0), "seconds between two readings of that file; longer where each reading costs something"
+    )
+    audience: tuple[str, ...] = _setting(
+        (),
+        lists.audiences,
+        "audiences of the ID tokens that service accounts of Google send, such as https://counts.example.com",
+        "none",
+    )
+    google_certificates: str = _setting(
+        "https://www.googleapis.com/oauth2/v1/certs",
+        http_url,
+        "URL of the certificates that ID tokens are verified with; only tests change it",
     )
     trusted_proxies: tuple[Network, ...] = _setting(
         (),

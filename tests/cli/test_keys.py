@@ -341,11 +341,35 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
         assert said.count("Set COUNTERSINK_KEY to a key of the service") == 2
 
 
+def test_a_service_account_is_a_key_without_a_secret(tmp_path: Path) -> None:
+    account = "eventarc@my-project.iam.gserviceaccount.com"
+    new = ("new", "eventarc", "--google", account, "--scope")
+    assert keys(tmp_path, *new, "write") == Done(0, "", [])
+    assert entries(tmp_path) == [{"id": "eventarc", "google": account, "scopes": ["write"]}]
+    assert keys(tmp_path, "list").out == f"eventarc  write, account {account}\n"
+    made = keys(tmp_path, "new", "b", "--google", f"b{account}", "--scope", "read", "--json").out
+    assert json.loads(made) == {"id": "b", "google": f"b{account}"}
+    for wrong, said in (
+        (("new", "c", "--google", account, "--scope", "write"), "'eventarc' is for this account already"),
+        (("new", "c", "--google", "me@example.com", "--scope", "write"), "the address of a service account"),
+        (("new", "c", "--google", "", "--scope", "write"), "the address of a service account"),
+        (
+            ("new", "c", "--google", f"c{account}", "--publishable", "--prefix", "p:", "--origin", "https://a.b"),
+            "secret",
+        ),
+    ):
+        done = keys(tmp_path, *wrong)
+        assert (done.code, len(done.lines)) == (1, 1)
+        assert said in done.lines[0]
+    assert keys(tmp_path, "revoke", "eventarc").code == 0
+    assert [entry["id"] for entry in entries(tmp_path)] == ["b"]
+
+
 def test_keys_are_told_as_json(tmp_path: Path) -> None:
     made = json.loads(keys(tmp_path, "new", "a", "--scope", "read", "--rate", "5", "--json").out)
     assert (made["id"], made["key"].startswith("csk_a_")) == ("a", True)
     assert json.loads(keys(tmp_path, "list", "--json").out) == {
-        "id": "a", "scopes": ["read"], "prefixes": [], "origins": [], "rate": 5.0, "owner": None,
+        "id": "a", "scopes": ["read"], "prefixes": [], "origins": [], "google": None, "rate": 5.0, "owner": None,
         "expires": None, "note": None, "expired": False, "publishable": False,
     }  # fmt: skip
     assert json.loads(keys(tmp_path, "revoke", "a", "--json").out) == {"id": "a", "revoked": True}

@@ -49,6 +49,7 @@ EXAMPLES = {
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
 EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value", "unused_for": "1d"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
+EXAMPLES |= {"__GCP_CloudEventsMode": "CE_PUBSUB_BINDING"}
 
 
 @pytest.fixture
