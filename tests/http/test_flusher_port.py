@@ -1,7 +1,7 @@
 """A flusher's port: as hard to fill as ingest's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
@@ -17,7 +17,10 @@ CLOSE: Final = b"Connection: close\r\n\r\n"
 MOST: Final = 8
 
 
-async def start(refuse: Callable[[web.BaseRequest], web.Response | None]) -> tuple[HttpServer, tuple[str, int]]:
+async def start(refusal: web.Response | None = None) -> tuple[HttpServer, tuple[str, int]]:
+    async def refuse(_: web.BaseRequest) -> web.Response | None:
+        return refusal
+
     sock = listen("127.0.0.1", 0)
     settings = Settings(broker="sqlite:///never.db", head_timeout=0.3, max_connections=MOST)
     return await serve_status(sock, refuse, settings), sock.getsockname()
@@ -26,7 +29,7 @@ async def start(refuse: Callable[[web.BaseRequest], web.Response | None]) -> tup
 @pytest.fixture
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[HttpServer, tuple[str, int]]]:
     monkeypatch.setattr(watchdog, "LOOK", 0.05)
-    server, address = await start(lambda _: None)
+    server, address = await start()
     yield server, address
     await server.stop(1.0)
 
@@ -70,6 +73,6 @@ async def test_what_is_not_http_is_400_as_everywhere(served: tuple[HttpServer, t
 
 
 async def test_the_door_is_asked() -> None:
-    server, address = await start(lambda _: web.Response(status=401))
+    server, address = await start(web.Response(status=401))
     assert (await ask(address, HEALTH + CLOSE)).startswith(b"HTTP/1.1 401 ")
     await server.stop(1.0)
