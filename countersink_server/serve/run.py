@@ -35,9 +35,9 @@ from shared.model.receipts import Promises
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
-from shared.runtime.retry import Stop, forever
+from shared.runtime.retry import Stop, ended, forever
 from shared.wiring.feed import receiver_of, told_by
-from shared.wiring.process import Parts, connect, traces_of
+from shared.wiring.process import Parts, connect, metrics_pusher_of, traces_of
 
 Say = Callable[[str], None]
 
@@ -234,6 +234,8 @@ def _tools(parts: Parts, settings: Settings) -> FlushTools:
 async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
     stop = stopping()
     traces = traces_of(__version__)
+    # The first worker pushes what all of them show.
+    pusher = None if metrics.BOARD.worker else metrics_pusher_of(__version__, metrics.counted_since())
     parts = replace(connect(settings, publishes=publishes, makes=True), traces=traces)
     try:
         await parts.open()
@@ -241,7 +243,8 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         show_in_metrics(parts, settings)
         metrics.BOARD.reads = [partial(_show_backlog, parts)]
         metrics.BOARD.refresh()
-        yield parts, stop
+        async with _pushing(pusher):
+            yield parts, stop
     finally:
         metrics.BOARD.reads = []
         for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
@@ -249,6 +252,22 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         await parts.close(patience_of(stop, settings))
         if traces is not None:
             traces.close()
+        if pusher is not None:
+            pusher.close()
+
+
+@contextlib.asynccontextmanager
+async def _pushing(pusher: metrics.MetricsPusher | None) -> AsyncIterator[None]:
+    """Push the metrics again and again meanwhile, and once more at the end."""
+    if pusher is None:
+        yield
+        return
+    task = asyncio.create_task(forever(pusher.push, pusher.interval), name="push metrics")
+    try:
+        yield
+    finally:
+        await ended(task)
+        await pusher.push()
 
 
 def patience_of(stop: Stop, settings: Settings) -> float:

@@ -299,6 +299,8 @@ class MetricsBoard(Collector):
 
     def __init__(self) -> None:
         self.own = private()
+        self.worker: int | None = None
+        """Which one this process is, of several."""
         self.instruments: list[Instrument] = []
         self.reads: list[Callable[[], None]] = []
         """What sets several metrics at once, whenever they are shown."""
@@ -308,6 +310,7 @@ class MetricsBoard(Collector):
         """Be this worker: count in its memory, and show what is in the memory of each. The descriptors are those of
         `number_cells.make_shared`.
         """
+        self.worker = worker
         every = [shared(one, writes=place == worker) for place, one in enumerate(descriptors)]
         self.own = every[worker]
         self.own.drop_gauges()

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -243,6 +243,21 @@ for _unknown in (*OF_DATA, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
     _unknown.clear()
 
 
+class MetricsPusher(Protocol):
+    """Pushes all metrics to a collector."""
+
+    interval: float
+    """Seconds between two pushes."""
+
+    async def push(self) -> None:
+        """Begin to push what they are now, unless the last push goes on. Its errors are logged."""
+        ...
+
+    def close(self) -> None:
+        """Wait for the last push, for a short time at most."""
+        ...
+
+
 # What this process takes: CPU time, memory and open files. The metrics have the names that all programs use.
 
 
@@ -255,7 +270,7 @@ def watch_process() -> None:
     RESIDENT.set_function(_resident)
     OPEN_FILES.set_function(_open_files)
     MAX_FILES.set_function(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    PROCESS_START.set(_started())
+    PROCESS_START.set(started())
 
 
 def _resident() -> float:
@@ -272,10 +287,15 @@ def _open_files() -> float:
         return nan
 
 
-def _started() -> float:
-    """When this process started, in seconds since 1970."""
+def counted_since() -> float:
+    """When counting began, in seconds since 1970: workers go on with what earlier ones of their parent have counted."""
+    return started() if BOARD.worker is None else started(os.getppid())
+
+
+def started(process: int | str = "self") -> float:
+    """When a process started, in seconds since 1970."""
     try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
         return nan
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,12 +1,10 @@
 """Makes spans with OpenTelemetry, and exports them over OTLP. Import it only where traces are configured."""
 
-import os
 from collections.abc import Mapping
 from threading import Thread
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import (
@@ -20,10 +18,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from shared.runtime.otlp import LAST_EXPORT, resource_of, session_of
 from shared.runtime.traces import SpanLinks, Trace
 
-LAST_EXPORT: Final = 2.0
-"""Seconds at the end of the process for what has not been exported."""
 FIRST_ERROR: Final = 500
 """The first status code that is our fault."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
@@ -51,15 +48,10 @@ class OtlpSpan:
 class OtlpTraces:
     """See `Traces`. The environment variables of OpenTelemetry configure it."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, endpoint: str) -> None:
         """Raises `ValueError` if a variable is wrong."""
-        about = {"service.version": version}
-        if not os.environ.get("OTEL_SERVICE_NAME") and "service.name" not in os.environ.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        ):
-            about["service.name"] = "countersink"
-        self._provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider = TracerProvider(resource=resource_of(version), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(session=session_of(endpoint))))
         self._tracer = self._provider.get_tracer("countersink", version)
 
     def request(self, parent: Trace, method: str, route: str) -> OtlpSpan:

@@ -1,4 +1,4 @@
-"""Builds the parts of a process from the settings, traces too."""
+"""Builds the parts of a process from the settings, and what exports its traces and metrics."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from shared.config import urls
@@ -24,6 +24,7 @@ from shared.ports.feed import FeedBook
 from shared.ports.overlay import Overlay
 from shared.ports.store import Balance, Jobs, Store, Tasks
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.metrics import MetricsPusher
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
@@ -244,47 +245,68 @@ async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is ma
     return ()
 
 
-# Decides by the environment variables of OpenTelemetry whether this process makes spans.
+# Decides by the environment variables of OpenTelemetry whether this process makes spans, and pushes its metrics.
 
 
 _log = logging.getLogger(__name__)
 
-OWN: Final = "OTEL_EXPORTER_OTLP_TRACES_"
-COMMON: Final = "OTEL_EXPORTER_OTLP_"
+_OTLP: Final = "OTEL_EXPORTER_OTLP_"
 PROTOCOL: Final = "http/protobuf"
+T = TypeVar("T")
 
 
 def traces_of(version: str) -> Traces | None:
-    """None if no endpoint is set, or if spans can't be exported. These variables are often set for all programs of a
-    machine, so a missing extra does not end the start.
+    """None if no endpoint is set, or if spans can't be exported."""
+
+    def make(endpoint: str) -> Traces:
+        from shared.runtime.otlp_traces import OtlpTraces  # noqa: PLC0415 (the extra may be missing)
+
+        return OtlpTraces(version, endpoint)
+
+    return _exporting("TRACES", "spans", make)
+
+
+def metrics_pusher_of(version: str, since: float) -> MetricsPusher | None:
+    """The same for metrics."""
+
+    def make(endpoint: str) -> MetricsPusher:
+        from shared.runtime.otlp_metrics import OtlpMetrics  # noqa: PLC0415 (as above)
+
+        return OtlpMetrics(version, endpoint, since)
+
+    return _exporting("METRICS", "metrics", make)
+
+
+def _exporting(signal: str, what: str, make: Callable[[str], T]) -> T | None:
+    """What exports the signal. The variables are often set for all programs of a machine, so a missing extra does not
+    end the start.
     """
-    endpoint, variable = _variable("ENDPOINT")
+    endpoint, variable = _variable(signal, "ENDPOINT")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    exporters = os.environ.get(f"OTEL_{signal}_EXPORTER") or "otlp"
     if not endpoint or off or "otlp" not in exporters.replace(" ", "").split(","):
         return None
     if urlsplit(endpoint).scheme not in {"http", "https"}:
         raise SettingsError(f"{variable}={endpoint!r} must be a URL that begins with http:// or https://")
-    protocol, variable = _variable("PROTOCOL")
+    protocol, variable = _variable(signal, "PROTOCOL")
     if protocol not in {"", PROTOCOL}:
-        _log.warning("no spans are exported: %s is %s, and Countersink knows only %s", variable, protocol, PROTOCOL)
+        _log.warning("no %s are exported: %s is %s, and Countersink knows only %s", what, variable, protocol, PROTOCOL)
         return None
     try:
-        from shared.runtime.otlp_traces import OtlpTraces  # noqa: PLC0415 (the extra may be missing)
+        return make(endpoint)
     except ImportError:
         _log.warning(
-            "no spans are exported: install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)"
+            "no %s are exported: install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)",
+            what,
         )
         return None
-    try:
-        return OtlpTraces(version)
     except ValueError as error:
         raise SettingsError(f"a variable of OpenTelemetry (OTEL_…) is wrong: {error}") from None
 
 
-def _variable(name: str) -> tuple[str, str]:
-    """The value of a variable for traces or for all signals, and which one it is of. Empty ones count as not set."""
-    for variable in (OWN + name, COMMON + name):
+def _variable(signal: str, name: str) -> tuple[str, str]:
+    """The value of a variable for this signal or for all, and which one it is of. Empty ones count as not set."""
+    for variable in (f"{_OTLP}{signal}_{name}", _OTLP + name):
         if value := os.environ.get(variable, "").strip():
             return value, variable
     return "", ""

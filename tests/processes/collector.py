@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry: keeps the spans that processes export to it over HTTP."""
+"""A collector of OpenTelemetry: keeps the spans and the metrics that processes export to it over HTTP."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from shared.runtime.traces import Trace
@@ -37,6 +42,8 @@ class Seen:
 class Collector:
     url: str = ""
     spans: list[Seen] = field(default_factory=list)
+    pushes: list[ResourceMetrics] = field(default_factory=list)
+    """Of metrics, each of one process."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -59,6 +66,11 @@ class Collector:
         body = ExportTraceServiceResponse().SerializeToString()
         return web.Response(body=body, content_type="application/x-protobuf")
 
+    async def take_metrics(self, request: web.Request) -> web.Response:
+        self.pushes += ExportMetricsServiceRequest.FromString(await request.read()).resource_metrics
+        body = ExportMetricsServiceResponse().SerializeToString()
+        return web.Response(body=body, content_type="application/x-protobuf")
+
 
 def _seen(span: Span, service: str) -> Seen:
     return Seen(
@@ -79,6 +91,7 @@ async def collecting() -> AsyncIterator[Collector]:
     collector = Collector()
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/v1/traces", collector.take)
+    app.router.add_post("/v1/metrics", collector.take_metrics)
     runner = web.AppRunner(app)
     await runner.setup()
     try:

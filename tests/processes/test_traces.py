@@ -74,7 +74,7 @@ def serve(data: Path, how: str, **settings: str) -> tuple[int, str, str, int]:
         {},
         {ENDPOINT: ""},
         {ENDPOINT: NOWHERE, "OTEL_SDK_DISABLED": "true"},
-        {ENDPOINT: NOWHERE, "OTEL_TRACES_EXPORTER": "none"},
+        {ENDPOINT: NOWHERE, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"},
     ],
 )
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(tmp_path: Path, settings: dict[str, str]) -> None:
@@ -102,13 +102,20 @@ def test_it_counts_where_spans_cannot_be_exported(
     code, output, log, status = serve(tmp_path, how, **{ENDPOINT: NOWHERE, **settings})
     assert (code, status) == (0, 202)
     assert "opentelemetry.sdk" not in output.splitlines()[-1]
-    (line,) = log.splitlines()
-    assert said in line
+    spans, metrics = log.splitlines()
+    assert ("no spans are exported" in spans, "no metrics are exported" in metrics) == (True, True)
+    assert said in spans
+    assert said in metrics
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{ENDPOINT: "127.0.0.1:4318"}, {ENDPOINT: NOWHERE, "OTEL_BSP_MAX_QUEUE_SIZE": "0"}],
+    [
+        {ENDPOINT: "127.0.0.1:4318"},
+        {ENDPOINT: NOWHERE, "OTEL_BSP_MAX_QUEUE_SIZE": "0"},
+        {ENDPOINT: NOWHERE, "OTEL_METRIC_EXPORT_INTERVAL": "0"},
+        {ENDPOINT: NOWHERE, "OTEL_METRIC_EXPORT_INTERVAL": "1 min"},
+    ],
 )
 def test_a_wrong_variable_ends_the_start(tmp_path: Path, settings: dict[str, str]) -> None:
     code, _, log, _ = serve(tmp_path, "with", **settings)
