@@ -1,5 +1,6 @@
 """One flusher: its parts, made in one visible order."""
 
+from flusher.expiry import DailyExpiry
 from flusher.flush.commit_loop import FirstShards, FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
@@ -11,6 +12,7 @@ from shared.counters.compaction import compactor_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
+from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPIRE, EXPORT, RESET
 from shared.model.receipts import DAY_SECONDS
@@ -101,6 +103,21 @@ def make_worker(
         COMPACT: Compacting(store, reader, compactor_of(store, clock, settings)),
     }
     return Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock)
+
+
+def make_expiry(
+    tasks: Tasks, jobs: Jobs, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
+) -> DailyExpiry:
+    starter = JobStarter(
+        jobs,
+        tasks,
+        overlay,
+        compactor_of(store, clock, settings),
+        clock,
+        store=store,
+        receipts_live=receipts_live(settings),
+    )
+    return DailyExpiry(settings.expire, jobs, starter, clock)
 
 
 def make_runner(tasks: Tasks, worker: Worker, settings: Settings, *, at_once: int | None = None) -> Runner:

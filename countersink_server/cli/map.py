@@ -14,7 +14,7 @@ from countersink_server.cli.arguments import duration, instant, sentence, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
-from shared.config.settings import MOST_DAYS, MOST_SHARDS, duration_of, flaw_of_shards, receipts_live
+from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards, receipts_live
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError
@@ -35,7 +35,6 @@ from shared.model.jobs import (
     flaw_of_prefix,
     said,
 )
-from shared.model.receipts import DAY
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 
@@ -245,9 +244,10 @@ def _days(options: argparse.Namespace) -> int | None:
         return None
     if not options.delete:
         options.refuse("--unused-for is for --delete")
-    days, rest = divmod(duration_of(options.unused_for), DAY)
-    if rest or not 1 <= days <= MOST_DAYS:
-        options.refuse(f"--unused-for must be from 1d to {MOST_DAYS}d, in whole days")
+    try:
+        days = days_of(options.unused_for)
+    except ValueError as error:
+        options.refuse(f"argument --unused-for: {error}")
     return days
 
 

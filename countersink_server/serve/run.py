@@ -21,7 +21,7 @@ from flusher.feed.announcer import Announcer
 from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher, Waiters
 from flusher.metrics_server import CLOSING, serve_status
-from flusher.service import make_flusher, make_runner, make_tools, make_worker
+from flusher.service import make_expiry, make_flusher, make_runner, make_tools, make_worker
 from ingest.accept.spool import Spool
 from ingest.access.door import Doors
 from ingest.service import Ingest
@@ -171,17 +171,19 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     announcer = await announcer_of(parts, settings)
+    expiry = make_expiry(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+        daily = tasks.create_task(expiry.run(), name="delete old counters each day")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         flush = tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
         told = Stop()
         if announcer is not None:
             tasks.create_task(announcer.run(told), name="tell others")
         await stop.wait()
-        sweeper.cancel()
-        watcher.cancel()
+        for task in (sweeper, watcher, daily):
+            task.cancel()
         await flush
         told.set()
 

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from shared.model.buckets import DAY, HOUR, Millis
 from shared.model.feed import FeedRule, ThresholdRule
+from shared.model.jobs import ExpireRule
 from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, flaw_of_size
 
 T = TypeVar("T")
-Rule = TypeVar("Rule", FeedRule, ThresholdRule)
+Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule)
 
 Network = IPv4Network | IPv6Network
 
@@ -69,12 +70,12 @@ def prefixes(text: str) -> tuple[str, ...]:
 
 def feed_rules(text: str) -> tuple[FeedRule, ...]:
     """Rules such as `page:=10s,=1m`, with prefixes as in `name_limits`."""
-    return _of_prefixes(text, "page:=10s", _feed_rule)
+    return of_prefixes(text, "page:=10s", _feed_rule)
 
 
 def threshold_rules(text: str) -> tuple[ThresholdRule, ...]:
     """Rules such as `page:=every 1000,quota:=at 100 1000`, with prefixes as in `name_limits`."""
-    return _of_prefixes(text, "page:=every 1000", _threshold_rule)
+    return of_prefixes(text, "page:=every 1000", _threshold_rule)
 
 
 def flaw_of_origin(value: object) -> str | None:
@@ -119,7 +120,9 @@ def _name_limit(word: str) -> NameLimit:
     return NameLimit(prefix, int(digits))
 
 
-def _of_prefixes(text: str, form: str, read: Callable[[str, str], Rule]) -> tuple[Rule, ...]:
+def of_prefixes(text: str, form: str, read: Callable[[str, str], Rule]) -> tuple[Rule, ...]:
+    """Rules such as `page:=10s,=1m`: a prefix, which may hold `=`, but no comma, and what `read` reads."""
+
     def one(word: str) -> Rule:
         prefix, equals, rest = word.rpartition("=")
         try:

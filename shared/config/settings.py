@@ -6,6 +6,7 @@ The rules in `COUNTERSINK_WINDOWS` are read here, too (`rules_of`).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import permutations
 from typing import Any, Final
 
 from shared.config import lists
@@ -15,6 +16,7 @@ from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Rule, Rules
 from shared.model.errors import SettingsError
 from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.fleet import LONGEST_LOOK
+from shared.model.jobs import ExpireRule
 from shared.model.receipts import Promise, lifetime, promised
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
@@ -108,6 +110,25 @@ def _kept(word: str) -> tuple[str, Millis]:
     if not LENGTHS[by] <= kept <= MOST_DAYS * DAY:
         raise ValueError(f"{word!r} must be from one {by} to {MOST_DAYS}d")
     return by, kept
+
+
+def days_of(text: str) -> int:
+    """Reads `400d` or `2y`: whole days. Raises `ValueError` if it is something else."""
+    days, rest = divmod(duration_of(text), DAY)
+    if rest or not 1 <= days <= MOST_DAYS:
+        raise ValueError(f"must be from 1d to {MOST_DAYS}d, in whole days")
+    return days
+
+
+def expire_rules(text: str) -> tuple[ExpireRule, ...]:
+    """Rules such as `page:=400d`. No prefix may begin with another one: the job of the shorter one would delete the
+    counters of the longer one, too.
+    """
+    rules = lists.of_prefixes(text, "page:=400d", lambda prefix, rest: ExpireRule(prefix, days_of(rest)))
+    for one, other in permutations(rules, 2):
+        if other.prefix.startswith(one.prefix):
+            raise ValueError(f"{other.prefix!r} begins with {one.prefix!r}: a counter must have one rule")
+    return rules
 
 
 PREFIX = "COUNTERSINK_"
@@ -288,6 +309,13 @@ class Settings:
         text,
         "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; two, with a space between,"
         " while one replaces the other",
+        "none",
+    )
+    expire: tuple[ExpireRule, ...] = _setting(
+        (),
+        expire_rules,
+        "counters that are deleted each day because they were not changed for so many days (d) or years (y), such as "
+        "page:=400d,quota:=90d; no prefix may begin with another one",
         "none",
     )
     job_tasks: int = _setting(

@@ -133,6 +133,13 @@ def lifetime_of_job(kind: str, receipts_live: Millis) -> Millis:
     return EXPORTS_LIVE if kind == EXPORT else Millis(receipts_live + DAY)
 
 
+class ExpireRule(NamedTuple):
+    """Counters under the prefix are deleted each day that were not changed for so many days."""
+
+    prefix: str
+    days: int
+
+
 class Task(NamedTuple):
     """One range of a job: visit one page of it, and split the rest."""
 

@@ -191,6 +191,11 @@ JOB_COUNTERS = _counter(
     "Counters that this process visited for jobs. A counter is visited again if its task is delivered again.",
     ["kind"],
 )
+EXPIRE_DUE = _gauge(
+    "countersink_expire_due",
+    "1 until this day's job of a rule in COUNTERSINK_EXPIRE is done. Alert if it stays 1 for 6 hours.",
+    ["prefix"],
+)
 SETS = _counter("countersink_sets", "Counters that this process changed. `how` is `set`, `reset` or `delete`.", ["how"])
 READS = _counter("countersink_reads", "Counters read. `how` is `cached` or `looked up`.", ["how"])
 INEXACT = _counter(

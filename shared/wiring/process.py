@@ -119,6 +119,11 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
     opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
         refuse_feed(settings)
+        if settings.expire and settings.overlay == "memory://":
+            raise SettingsError(
+                "COUNTERSINK_EXPIRE deletes only what can be read exactly, which with Pub/Sub needs"
+                " COUNTERSINK_OVERLAY=redis://…: set it for all processes, or remove COUNTERSINK_EXPIRE"
+            )
         return _on_pubsub(settings, opening, publishes=publishes)
     return _embedded(settings, opening)
 

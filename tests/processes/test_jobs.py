@@ -6,9 +6,11 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 from countersink import AsyncClient
+from flusher.expiry import id_of
 from tests.processes.harness import processes
 
 COUNTERS = 15_000
@@ -82,6 +84,51 @@ async def test_what_a_reset_takes_away_is_in_its_result_whoever_is_killed(tmp_pa
             left = [one.value async for one in client.list("sales:", page=1_000)]
         assert [line["name"] for line in taken] == names
         assert sum(line["before"] for line in taken) + sum(left) == counted
+
+
+async def test_old_counters_expire_by_one_job_a_day_whoever_is_killed(tmp_path: Path) -> None:
+    """While some of them are counted again: what it took away and what is left is all that was counted."""
+    names = [f"page:{number:04}" for number in range(COUNTERS // 5)]
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_LEASE": "1", "COUNTERSINK_JOB_TASKS": "2"}
+    daily = {"COUNTERSINK_EXPIRE": "page:=400d"}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
+        service = await started.start("ingest", "--port", "0")
+        flusher = await started.start("flusher")
+        async with AsyncClient(service.url) as client:
+            await client.increment_many(dict.fromkeys([*names, "other"], 1), wait=30)
+            with closing(sqlite3.connect(tmp_path / "countersink.db", timeout=60)) as db, db:
+                db.execute("UPDATE shards SET updated = updated - 401 * 86400000")
+            await client.increment_many(dict.fromkeys(names[::5], 1), wait=30)
+            counted = len(names) + len(names[::5])
+            await flusher.end(signal.SIGKILL)
+            id_ = id_of("page:", datetime.now(UTC).date().isoformat())
+            fleet = [await started.start("flusher", **daily) for _ in range(2)]
+            async with asyncio.timeout(120):
+                while not jobs_in(tmp_path / "countersink.db"):
+                    await asyncio.sleep(0.01)
+                for _ in range(LIVES):
+                    await fleet.pop(0).end(signal.SIGKILL)
+                    await client.increment_many(dict.fromkeys(names[::7], 1))
+                    counted += len(names[::7])
+                    fleet.append(await started.start("flusher", **daily))
+                while (await client.job(id_)).state == "running":
+                    await asyncio.sleep(0.02)
+            assert (await client.job(id_)).state == "done"
+            await client.increment("other", wait=30)
+            ids = jobs_in(tmp_path / "countersink.db")  # two at midnight
+            lines = [line for one in ids async for some in client.export(one) for line in some.splitlines()]
+            taken = [json.loads(line) for line in lines]
+            left = {one.name: one.value async for one in client.list("", page=1_000)}
+        assert {one[:-10] for one in ids} == {id_[:-10]}
+        assert {line["name"] for line in taken} <= {*names} - {*names[::5]}
+        assert len(taken) > len(names) // 2
+        assert left.pop("other") == 2
+        assert sum(line["before"] for line in taken) + sum(left.values()) == counted
+
+
+def jobs_in(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file, timeout=60)) as db:
+        return [id_ for (id_,) in db.execute("SELECT id FROM jobs")]
 
 
 def done(file: Path) -> int:
