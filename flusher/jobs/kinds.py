@@ -213,6 +213,9 @@ class Resetting:
         kind = DELETE if job.kind == EXPIRE else job.kind
         wish = ChangeRequest(kind, expires=job.receipts_expire(), until=job.until(), unused_since=job.unused_since())
 
+        if job.kind == EXPIRE:
+            names = await self._setter.unused(names, wish)
+
         async def reset(name: str) -> tuple[bool, str | None]:
             """Whether the counter exists; if it could not be set, why."""
             try:
