@@ -187,7 +187,8 @@ async def test_a_copy_neither_writes_nor_converts_its_origin_and_a_dry_run_no_ta
     await SqliteStore(database, SystemClock()).apply(commit(("a", 5)))
     await database.close()
     before = file.read_bytes()
-    monkeypatch.setattr(schema, "STEPS", (schema.Step("7.8.9", "ALTER TABLE shards ADD COLUMN b INTEGER"),))
+    one_more = schema.Step("7.8.9", "ALTER TABLE shards ADD COLUMN b INTEGER")
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, one_more))
     for makes in (False, True):
         async with end_of(Settings(), "--from", url(file), makes=makes, still=True) as end:
             assert await total(end.store, "a") == 5

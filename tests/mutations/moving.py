@@ -46,6 +46,31 @@ def _(at: Any, self: Any, now: Any) -> Any:
     return at(self, now)._replace(expires=self.left)
 
 
+@replaced("counts by time are added to those that are there", "countersink_server.move.copier.Copier._check_others", COPIES)
+async def _(self: Any, counts: Any) -> None:
+    return None
+
+
+@replaced("a merge does not see what both have counted", "shared.model.moving.MovedReceipt.counted_twice", COPIES)
+def _(self: Any, there: Any, source: int) -> bool:
+    return False
+
+
+@around("all that is there counts as counted there, too", "shared.model.moving.copied_from", COPIES)
+def _(copied_from: Any, source: int, note: bytes) -> bytes:
+    return bytes(copied_from(0, note))
+
+
+@replaced("a file of lines is of many instants", "shared.counters.origin.StoreOrigin._data", COPIES)
+def _(self: Any) -> Any:
+    return self._store.audit_data()
+
+
+@replaced("what the origin counts meanwhile goes unnoticed", "shared.wiring.moving.went_on", COPIES)
+def _(source: Any, copied: Any) -> bool:
+    return False
+
+
 @around("counts by time of all origins go to one shard", "shared.model.moving.shard_of_copy", ARRIVALS)
 def _(shard_of_copy: Any, source: str) -> int:
     return int(shard_of_copy(""))
