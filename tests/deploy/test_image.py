@@ -20,7 +20,7 @@ import yaml
 from countersink_server.cli.main import parser_of_all
 from countersink_server.serve.logs import JsonLines
 from deploy.free_ports import free_port
-from deploy.sbom import LOCKS
+from deploy.sbom import FILE, LOCKS
 from shared.config.settings import Settings
 from tests.deploy.programs import MOST_SECONDS, run
 from tests.meta.checkout import ROOT
@@ -231,14 +231,26 @@ def neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
     assert not names & {"pip", "hatchling", "editables", "pytest"}
 
 
+def its_packages_can_be_listed(image: Image, tmp_path: Path) -> None:
+    program = (ROOT / "deploy" / "image_packages.py").read_text()
+    said = run(*within(image, tmp_path), "python3", "-c", program, "base", told=FILE.read_text())
+    found = {one["name"]: one for one in json.loads(said)["components"]}
+    assert {"libc6", "python", "countersink-server", "aiohttp"} <= found.keys()
+    assert found["aiohttp"]["externalReferences"][0]["hashes"]
+    assert not found.keys() & {"hatchling", "editables"}
+
+
 @pytest.mark.timeout(MOST_SECONDS * 2)
 def test_the_image_is_built_and_runs(image: Image, folder: Path) -> None:
     """One test, since each worker that has one of them would build an image."""
     the_image_says_how_it_runs(image.config)
     neither_pip_nor_what_builds_is_in_the_image(image)
-    for number, check in enumerate(
-        (it_counts_without_rights_on_a_read_only_root, it_runs_by_the_manifests_with_sqlite)
-    ):
+    checks = (
+        it_counts_without_rights_on_a_read_only_root,
+        it_runs_by_the_manifests_with_sqlite,
+        its_packages_can_be_listed,
+    )
+    for number, check in enumerate(checks):
         own = folder / str(number)
         own.mkdir()
         check(image, own)

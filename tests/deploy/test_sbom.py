@@ -1,37 +1,65 @@
-"""The list of packages names those that are pinned, and is what its program writes."""
+"""The list of packages has those of the image, with hashes and licences, and is what its programs write."""
 
 import json
 import re
+import subprocess
+import sys
 from typing import Any, Final
 
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation import make_schemabased_validator
 
-from deploy.sbom import FILE, LOCKS, made
+from deploy.sbom import FILE, LOCKS, made, written
 from tests.meta.checkout import ROOT
 
-FOUND: Final[dict[str, Any]] = json.loads(FILE.read_text())
+TEXT: Final = FILE.read_text()
+FOUND: Final[dict[str, Any]] = json.loads(TEXT)
+PROGRAM: Final = (ROOT / "deploy" / "image_packages.py").read_text()
+
+
+def flaw(text: str) -> object:
+    version = SchemaVersion.from_version(FOUND["specVersion"])
+    return make_schemabased_validator(OutputFormat.JSON, version).validate_str(text)
 
 
 def test_it_is_what_make_sbom_writes() -> None:
-    assert made() == FOUND
+    assert written(made()) == TEXT
 
 
-def test_it_names_each_package_of_the_image() -> None:
+def test_it_names_each_package_of_the_image_with_its_hashes_and_licences() -> None:
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     assert set(re.findall(r"--requirement (\S+)", dockerfile)) == {*LOCKS}
-    pinned = {
-        (line.partition("==")[0], line.partition("==")[2].split()[0])
-        for lock in LOCKS
-        for line in (ROOT / lock).read_text().splitlines()
-        if "==" in line and line[0] not in " #"
-    }
-    assert {(one["name"], one["version"]) for one in FOUND["components"]} == pinned
-    assert len(FOUND["components"]) == len(pinned) > 20
+    locks = "".join((ROOT / lock).read_text() for lock in LOCKS)
+    pinned = set(re.findall(r"^([\w.-]+)==([^ ]+)", locks, re.MULTILINE))
+    listed = {(one["name"], one["version"]) for one in FOUND["components"]}
+    assert len(FOUND["components"]) == len(listed) > 40
+    assert {name for name, _ in pinned - listed} == {"async-timeout"}  # only Python 3.11.2 and earlier need it
+    hashes = [found["content"] for one in FOUND["components"] for found in one["externalReferences"][0]["hashes"]]
+    needless = re.search(r"^async-timeout==.*\n((?: .*\n)+)", locks, re.MULTILINE)
+    assert needless is not None
+    assert {*hashes} == set(re.findall(r"sha256:(\w{64})", locks)) - set(re.findall(r"sha256:(\w{64})", needless[1]))
+    assert all(one["licenses"] for one in FOUND["components"])
 
 
 def test_it_is_valid() -> None:
-    version = SchemaVersion.from_version(FOUND["specVersion"])
-    validator = make_schemabased_validator(OutputFormat.JSON, version)
-    assert validator.validate_str(FILE.read_text()) is None
-    assert validator.validate_str(FILE.read_text().replace('"components"', '"componets"')) is not None
+    assert flaw(TEXT) is None
+    assert flaw(TEXT.replace('"components"', '"componets"')) is not None
+
+
+def test_the_list_of_an_image_has_its_system_too() -> None:
+    """Here, the machine stands for the image."""
+    command = [sys.executable, "-c", PROGRAM, "python@sha256:1"]
+    done = subprocess.run(command, input=TEXT, capture_output=True, text=True, check=True)
+    assert flaw(done.stdout) is None
+    made = json.loads(done.stdout)
+    assert made["metadata"]["properties"] == [{"name": "countersink:base", "value": "python@sha256:1"}]
+    by_kind: dict[str, dict[str, Any]] = {}
+    for one in made["components"]:
+        by_kind.setdefault(one["purl"].partition("/")[0], {})[one["name"]] = one
+    (libc,) = [one for name, one in by_kind["pkg:deb"].items() if name == "libc6"]
+    assert re.fullmatch(r"pkg:deb/debian/libc6@[^:]+\?arch=\w+&distro=debian-\d+", libc["purl"])
+    assert {"license": {"name": "LGPL-2.1"}} in libc["licenses"]  # its file of copyright is free text
+    assert by_kind["pkg:deb"]["zlib1g"]["licenses"] == [{"license": {"name": "Zlib"}}]
+    assert {"countersink-server", "pip"} <= by_kind["pkg:pypi"].keys()
+    assert by_kind["pkg:pypi"]["aiohttp"]["externalReferences"][0]["hashes"]
+    assert by_kind["pkg:generic"].keys() == {"python"}

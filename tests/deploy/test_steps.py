@@ -1,9 +1,11 @@
 """The steps of docs/deploy.md are as few as it says, each says what you see, and what they do here is right."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -83,13 +85,45 @@ def test_cloud_build_tests_before_it_pushes_and_signs() -> None:
     for number, step in enumerate(found["steps"]):
         assert set(step["waitFor"]) - {"-"} <= set(order[:number])
     by_id = {step["id"]: step for step in found["steps"]}
-    assert {"test", "build"} == {*by_id["push"]["waitFor"]}
-    assert (ROOT / by_id["build"]["args"][3]).name == "Dockerfile"
+    assert {"test", "packages"} == {*by_id["push"]["waitFor"]}
+    assert by_id["packages"]["waitFor"] == ["build"]
     assert "make test\n" in by_id["test"]["args"][1]
     assert found["options"]["requestedVerifyOption"] == "VERIFIED"
     assert found["images"] == ["${_IMAGE}:${_TAG}"]
     said = set(re.findall(r"(_[A-Z]+)=", steps("On Cloud Run")[1]))
     assert said == set(re.findall(r"\$\{(_[A-Z]+)\}", yaml.safe_dump(found)))
+
+
+DOCKER: Final = """#!/bin/bash
+echo "$*" >>calls.txt
+case "$1" in
+inspect) echo "python@{digest}" ;;
+run) shift 6; exec "{python}" "$@" ;;
+esac
+"""
+
+
+def test_cloud_build_takes_the_base_by_its_digest_and_lists_the_packages_of_the_image(tmp_path: Path) -> None:
+    """The scripts are run; this machine stands for the image."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(digest=DIGEST, python=sys.executable))
+    docker.chmod(0o755)
+    steps = {step["id"]: step for step in yaml.safe_load((ROOT / "deploy" / "cloudbuild.yaml").read_text())["steps"]}
+    known = {"PATH": f"{docker.parent}:{os.environ['PATH']}", "IMAGE": "image:1"}
+    for step in ("build", "packages"):
+        assert [one.partition("=")[0] for one in steps[step]["env"]] == ["IMAGE"]
+        subprocess.run(["bash", "-c", steps[step]["script"]], cwd=tmp_path, env=known, check=True)
+    tag = re.findall(r"^ARG BASE=(.+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    pull, inspect, build, _ = (tmp_path / "calls.txt").read_text().splitlines()[:4]
+    assert [pull.split()[-1], inspect.split()[-1]] == [*tag, *tag]
+    assert f"--build-arg BASE=python@{DIGEST} " in build
+    assert f"base.name={tag[0]} --label org.opencontainers.image.base.digest={DIGEST} ." in build
+    made = json.loads((tmp_path / "image.bom.json").read_text())
+    assert made["metadata"]["properties"][0]["value"] == f"python@{DIGEST}"
+    assert any(one["purl"].startswith("pkg:deb/") for one in made["components"])
+    assert "--source=image.bom.json" in steps["list"]["args"]
 
 
 @pytest.mark.parametrize(
