@@ -1,24 +1,30 @@
 """What the runbooks say to type can be typed, on each platform."""
 
+import os
 import re
 import shlex
 import subprocess
+import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from countersink_server.cli.main import parser_of_all
+from ingest.access.keys import find, parse
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
 TEXT: Final = (ROOT / "docs" / "runbooks.md").read_text()
 PLATFORMS: Final = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
 SECTIONS: Final = {one.partition("\n")[0]: one for one in TEXT.split("\n## ")[1:]}
-FUNCTIONS: Final = ("cs", "flushers", "logs", "restart")
+FUNCTIONS: Final = ("cs", "flushers", "keys", "logs", "restart")
+REGION: Final = {"REGION": "europe-west1"}
 
 
-def shell(script: str) -> str:
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+def shell(script: str, cwd: Path = ROOT, **more: str) -> str:
+    known = os.environ | REGION | more
+    done = subprocess.run(["bash", "-c", script], cwd=cwd, env=known, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -36,8 +42,8 @@ def test_each_alert_says_what_to_type_and_when_it_is_over(name: str) -> None:
     assert "**Over** when " in SECTIONS[name]
     for line in typed.splitlines():
         program, *words = shlex.split(line)
-        if program == "cs":
-            parser_of_all().parse_args(words)
+        if program in ("cs", "keys"):
+            parser_of_all().parse_args(words if program == "cs" else ["keys", *words])
         elif program in ("logs", "restart"):
             assert words in (["ingest"], ["flusher"])
         elif program == "flushers":
@@ -61,3 +67,48 @@ def test_a_command_reaches_the_program_whole() -> None:
     for block in PLATFORMS:
         said = shell(f"{block}\n{stubs}\ncs dlq replay --all 'a,b c'").splitlines()
         assert "--args=^|^dlq|replay|--all|a,b c" in said or said[-4:] == ["dlq", "replay", "--all", "a,b c"]
+
+
+STUBS: Final = """
+gcloud() { case "$*" in
+  *"versions access"*) cat store ;;
+  *"versions add"*) cp "$(printf '%s\\n' "$@" | sed -n 's/^--data-file=//p')" store; echo added ;;
+  *) echo "$*"; [ "$(cat store)" != "$(cat before)" ] && echo "$*" >>restarts ;;
+esac; }
+kubectl() { case "$*" in
+  *"get secret"*) base64 store ;;
+  *create*) command kubectl "$@" ;;
+  *) sed -n 's/^  keys.json: //p' | base64 --decode >new && mv new store ;;
+esac; }
+sudo() { if [ "$1" = systemctl ]; then echo "$*" >>restarts; else
+  shift 2; cp store keys.json; COUNTERSINK_KEYS_FILE=keys.json .venv/bin/countersink "$@"; cp keys.json store; fi; }
+"""
+
+
+@pytest.mark.parametrize("platform", range(3))
+def test_keys_are_replaced_without_a_moment_in_which_neither_is_valid(platform: int, tmp_path: Path) -> None:
+    """With the command itself, and kubectl where it needs no cluster."""
+    program("kubectl")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    script = f"{PLATFORMS[platform]}\n{STUBS}"
+    file = tmp_path / "store"
+    first = shell(".venv/bin/countersink keys new old --scope read", tmp_path, COUNTERSINK_KEYS_FILE="store").strip()
+    before = file.read_bytes()
+    (tmp_path / "before").write_bytes(before)
+    (tmp_path / "tmp").mkdir()
+    known = {"TMPDIR": str(tmp_path / "tmp"), "PATH": f"{Path(program('kubectl')).parent}:{os.environ['PATH']}"}
+    assert "old" in shell(f"{script}\nkeys list", tmp_path, **known)
+    assert file.read_bytes() == before
+    assert not (tmp_path / "restarts").exists()
+    second = shell(f"{script}\nkeys new new --scope read", tmp_path, **known).strip()
+    both = {key.id: key for key in parse(file.read_bytes()).keys}
+    assert find(both, first)
+    assert find(both, second)
+    shell(f"{script}\nkeys revoke old", tmp_path, **known)
+    left = parse(file.read_bytes())
+    assert [key.id for key in left.keys] == ["new"]
+    assert left.secret == parse(before).secret  # else receipts would become unknown
+    assert not [*(tmp_path / "tmp").iterdir()]
+    restarts = (tmp_path / "restarts").read_text().splitlines() if (tmp_path / "restarts").exists() else []
+    assert len(restarts) == (0 if platform == 1 else 2)  # Kubernetes shows processes the change
