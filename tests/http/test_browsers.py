@@ -1,6 +1,7 @@
 """What web pages can make a browser do to a service: of other sites without keys, and with publishable keys."""
 
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,10 +48,8 @@ async def check_unharmed(service: Service) -> None:
     assert (await service.get("/v1/jobs/j")).status == 404
 
 
-@pytest.mark.parametrize("page", [EVIL, CROSS, EVIL + CROSS, b"Origin: null\r\n", b"Sec-Fetch-Site: same-site\r\n"])
-@pytest.mark.parametrize(
-    ("method", "target", "body"),
-    [
+async def test_a_page_of_another_site_can_do_nothing(service: Service) -> None:
+    for method, target, body in [
         ("POST", "/v1/jobs", JOB),
         ("POST", "/v1/counters/there", b""),
         ("POST", "/v1/increments", b'{"counters": {"there": 1}}'),
@@ -60,15 +59,12 @@ async def check_unharmed(service: Service) -> None:
         ("GET", "/v1/counters", b""),
         ("GET", "/healthz", b""),
         ("OPTIONS", "/v1/increments", b""),
-    ],
-)
-async def test_a_page_of_another_site_can_do_nothing(
-    service: Service, page: bytes, method: str, target: str, body: bytes
-) -> None:
-    for kind in (b"", b"Content-Type: text/plain\r\n"):
-        found = await ask(service, method, target, page + kind, body)
-        assert found.status == 403
-        assert ALLOWED not in found.headers
+    ]:
+        for page in [EVIL, CROSS, EVIL + CROSS, b"Origin: null\r\n", b"Sec-Fetch-Site: same-site\r\n"]:
+            for kind in (b"", b"Content-Type: text/plain\r\n"):
+                found = await ask(service, method, target, page + kind, body)
+                assert found.status == 403, (page, method, target, body)
+                assert ALLOWED not in found.headers, (page, method, target, body)
     await check_unharmed(service)
 
 
@@ -89,9 +85,9 @@ async def test_our_own_pages_can_do_everything(service: Service, page: bytes) ->
     assert await service.totals() == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+async def test_a_site_that_points_its_name_to_this_machine_can_do_nothing(service: Service) -> None:
+    """For the browser, its pages and this service have the same origin then."""
+    for host in [
         *(b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"0.0.0.0", b"[::2]", b"", b":80", b"[]"),
         *(
             b"[::1]evil.example", b"[::1].evil.example:80", b"[::1", b"::1", b"127.0.0.1%evil.example",
@@ -99,30 +95,24 @@ async def test_our_own_pages_can_do_everything(service: Service, page: bytes) ->
         ),
         *(b"[::1%lo]", b"[::1%25evil.example]", b"localhost:80:80", b"localhost:x", b"localhost,evil.example"),
         b"127.0.0.1@evil.example",
-    ],
-)  # fmt: skip
-async def test_a_site_that_points_its_name_to_this_machine_can_do_nothing(service: Service, host: bytes) -> None:
-    """For the browser, its pages and this service have the same origin then."""
-    own = b"Origin: http://%b\r\nSec-Fetch-Site: same-origin\r\n" % host
-    for headers in (b"", own):
-        for method, target, body in (
-            ("POST", "/v1/counters/there", b""),
-            ("POST", "/v1/jobs", JOB),
-            ("GET", "/v1/counters", b""),
-        ):
-            assert (await ask(service, method, target, headers, body, host)).status == 403
+    ]:  # fmt: skip
+        own = b"Origin: http://%b\r\nSec-Fetch-Site: same-origin\r\n" % host
+        for headers in (b"", own):
+            for method, target, body in (
+                ("POST", "/v1/counters/there", b""),
+                ("POST", "/v1/jobs", JOB),
+                ("GET", "/v1/counters", b""),
+            ):
+                assert (await ask(service, method, target, headers, body, host)).status == 403, host
     await check_unharmed(service)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: Service) -> None:
+    for host in [
         *(b"localhost", b"LOCALHOST:8080", b"app.localhost", b"127.0.0.1:80", b"127.1.2.3", b"[::1]:9"),
         *(b"[::ffff:127.0.0.1]", b"proxy.example"),
-    ],
-)
-async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: Service, host: bytes) -> None:
-    assert (await ask(service, "POST", "/v1/counters/there", b"", b"", host)).status == 202
+    ]:
+        assert (await ask(service, "POST", "/v1/counters/there", b"", b"", host)).status == 202, host
 
 
 async def test_with_keys_any_host_is_good(tmp_path: Path) -> None:
@@ -132,27 +122,19 @@ async def test_with_keys_any_host_is_good(tmp_path: Path) -> None:
         assert found.status == 202
 
 
-@pytest.mark.parametrize(
-    ("host", "local", "elsewhere"),
-    [
-        *((good, 202, 202) for good in (b"localhost", b"127.0.0.1:8080", b"[::1]", b"counts.example")),
-        *((address, 403, 202) for address in (b"192.168.1.5:8080", b"[fe80::1]:80", b"0.0.0.0")),
-        *(
-            (bad, 403, 403)
-            for bad in (b"evil.example", b"192.168.1.5.evil.example", b"ingest", b"3232235781", b"1.2.3")
-        ),
-    ],
-)
-async def test_beyond_loopback_addresses_are_good_and_names_only_if_they_are_listed(
-    tmp_path: Path, host: bytes, local: int, elsewhere: int
-) -> None:
+async def test_beyond_loopback_addresses_are_good_and_names_only_if_they_are_listed(tmp_path: Path) -> None:
     async with running(tmp_path, hosts=("counts.example",)) as service:
         door = service.ingest.door
         assert door.is_local
-        for is_local, expected in ((True, local), (False, elsewhere)):
-            door.is_local = is_local
-            door.forget()
-            assert (await ask(service, "POST", "/v1/counters/c", b"", b"", host)).status == expected
+        for local, elsewhere, hosts in (
+            (202, 202, (b"localhost", b"127.0.0.1:8080", b"[::1]", b"counts.example")),
+            (403, 202, (b"192.168.1.5:8080", b"[fe80::1]:80", b"0.0.0.0")),
+            (403, 403, (b"evil.example", b"192.168.1.5.evil.example", b"ingest", b"3232235781", b"1.2.3")),
+        ):
+            for host, (is_local, expected) in product(hosts, ((True, local), (False, elsewhere))):
+                door.is_local = is_local
+                door.forget()
+                assert (await ask(service, "POST", "/v1/counters/c", b"", b"", host)).status == expected, host
 
 
 async def test_pages_of_allowed_origins_may_count_and_see_the_answer(service: Service) -> None:
@@ -181,20 +163,17 @@ async def test_and_are_shown_no_total(service: Service) -> None:
         assert b"value" not in client.seen
 
 
-@pytest.mark.parametrize(
-    ("method", "target"),
-    [
+async def test_and_may_do_nothing_else(service: Service) -> None:
+    for method, target in [
         ("GET", "/v1/counters"),
         ("POST", "/v1/jobs"),
         ("DELETE", "/v1/counters/there"),
         ("POST", "/v1/counters/there/reset"),
         ("PUT", "/v1/counters/there"),
-    ],
-)
-async def test_and_may_do_nothing_else(service: Service, method: str, target: str) -> None:
-    assert (await ask(service, method, target, GOOD, JOB)).status == 403
-    preflight = GOOD + f"Access-Control-Request-Method: {method}\r\n".encode()
-    assert (await ask(service, "OPTIONS", target, preflight)).status == 403
+    ]:
+        assert (await ask(service, method, target, GOOD, JOB)).status == 403, (method, target)
+        preflight = GOOD + f"Access-Control-Request-Method: {method}\r\n".encode()
+        assert (await ask(service, "OPTIONS", target, preflight)).status == 403, (method, target)
     await check_unharmed(service)
 
 

@@ -119,28 +119,6 @@ async def test_without_an_end_all_lines_end_with_the_period_in_which_the_job_beg
     assert before <= line["to"] <= after
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"by": "minute", "prefix": "q"}, "by"),
-        ({"by": "hour", "prefix": "p:old"}, "by"),
-        ({"by": "hour", "prefix": "p:older"}, "by"),
-        ({"by": "hour", "from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"),
-        ({"by": "minute", "from": "2026-01-01T00:00:00Z"}, "from"),
-        ({"by": "hour", "from": "2026-01-01"}, "from"),
-        ({"by": "hour", "to": 7}, "to"),
-        ({"by": ["hour"]}, "by"),
-        ({"from": "2026-01-01T00:00:00Z"}, "by"),
-        ({"by": "hour", "kind": "reset"}, "by"),
-        ({"by": "hour", "kind": "compact", "shards": 1}, "by"),
-    ],
-)
-async def test_what_can_not_be_exported_is_refused(keeping: Service, body: dict[str, Any], field: str) -> None:
-    refused = await start(keeping, **body)
-    assert (refused.status, refused.json["field"]) == (422, field), refused
-    assert (await keeping.get("/v1/jobs/j")).status == 404
-
-
 async def test_far_instants_are_fine(keeping: Service) -> None:
     await keeping.incr("p:a")
     begin, near = "0001-01-01T00:00:00+23:59", written(datetime.now(UTC) + timedelta(days=1))

@@ -439,36 +439,6 @@ async def test_what_is_done_is_told_whether_or_not_anything_can_be_read(service:
     assert (again.status, again.json["state"], again.json["changed"]) == (200, "done", 1)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "field"),
-    [
-        (None, 400, None),
-        (b"[]", 400, None),
-        (b"{", 400, None),
-        (b"{}", 422, "kind"),
-        (b'{"kind": "mul", "prefix": ""}', 422, "kind"),
-        (b'{"kind": ["add"], "prefix": ""}', 422, "kind"),
-        (b'{"kind": "add", "delta": 1}', 422, "prefix"),
-        (b'{"kind": "add", "delta": 1, "prefix": null}', 422, "prefix"),
-        (b'{"kind": "add", "delta": 1, "prefix": "\\ud800"}', 400, None),
-        (b'{"kind": "add", "delta": 1, "prefix": "%s"}' % (b"x" * 401), 422, "prefix"),
-        (b'{"kind": "add", "prefix": ""}', 422, "delta"),
-        (b'{"kind": "reset", "prefix": "", "delta": 1}', 422, "delta"),
-        (b'{"kind": "add", "prefix": "", "delta": 1.5}', 422, "delta"),
-        (b'{"kind": "add", "prefix": "", "delta": 9007199254740992}', 422, "delta"),
-        (b'{"kind": "add", "prefix": "", "delta": 1, "id": ""}', 422, "id"),
-        (b'{"kind": "add", "prefix": "", "delta": 1, "id": "a/b"}', 422, "id"),
-        (b'{"kind": "add", "prefix": "", "delta": 1, "id": "__a"}', 422, "id"),
-        (b'{"kind": "add", "prefix": "", "delta": 1, "id": 7}', 422, "id"),
-        (b'{"kind": "add", "prefix": "", "delta": 1, "by": 7}', 422, "by"),
-    ],
-)
-async def test_what_is_no_job_is_refused(service: Service, body: bytes | None, status: int, field: str | None) -> None:
-    answer = await service.post("/v1/jobs", body)
-    assert (answer.status, answer.field) == (status, field)
-    assert not await service.parts.tasks.pull(1, 0)
-
-
 async def test_a_job_that_is_stopped_goes_no_further(service: Service) -> None:
     names = [f"p:{number:04}" for number in range(3_000)]
     await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))

@@ -102,10 +102,3 @@ async def test_a_batch_under_a_key_with_ids_in_it_is_applied_when_all_its_parts_
 
 async def test_a_receipt_nobody_gave_is_unknown(service: Service) -> None:
     assert (await service.get("/v1/receipts/0123")).json == {"receipt": "0123", "state": "unknown"}
-
-
-@pytest.mark.parametrize("receipt", ["", "%2E", "a..b", "a.", "%C3%A9", "x" * 1001])
-async def test_what_is_no_receipt_is_422(service: Service, receipt: str) -> None:
-    answer = await service.get(f"/v1/receipts/{receipt}")
-    assert answer.status == 422, answer
-    assert answer.field == "receipt"

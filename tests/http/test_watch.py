@@ -284,26 +284,6 @@ async def test_a_client_has_a_share_and_others_the_rest(service: Service, monkey
         assert (await service.incr("a")).status == 202
 
 
-@pytest.mark.parametrize(
-    ("target", "field"),
-    [
-        ("/v1/watch", "name"),
-        ("/v1/watch?name=a&prefix=b", "prefix"),
-        ("/v1/watch?name=..", "name"),
-        (f"/v1/watch?prefix={'p' * 401}", "prefix"),
-        ("/v1/watch?prefix=a&prefix=b", "prefix"),
-        ("/v1/watch?name=a&max_age=1", "max_age"),
-        ("/v1/counters/a/watch?x=1", "x"),
-        ("/v1/counters/../watch", "name"),
-        ("/v1/watch?" + "&".join(f"name=n{number}" for number in range(1_001)), "name"),
-    ],
-)
-async def test_what_cannot_be_watched_is_refused(service: Service, target: str, field: str) -> None:
-    found = await service.get(target)
-    assert (found.status, found.field) == (422, field)
-    assert not service.ingest.watches.places.held
-
-
 async def test_head_answers_the_headers_and_ends(service: Service) -> None:
     found = await service.raw(b"HEAD /v1/counters/a/watch HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
     assert (found.status, found.headers["Content-Type"]) == (200, "text/event-stream")
