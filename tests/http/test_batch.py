@@ -3,8 +3,6 @@
 import gzip
 import json
 
-import pytest
-
 from tests.http.service import Service
 
 GOOD = '{"counter": "a", "delta": 2}'
@@ -18,13 +16,13 @@ async def test_an_array_counts_item_by_item(service: Service) -> None:
     assert await service.totals() == {"a": 5, "b": -1}
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n \n"])
-@pytest.mark.parametrize("between", ["\n", "\r\n", "\n\n", "\n \t\r\n"])
-async def test_ndjson_counts_line_by_line(service: Service, between: str, end: str) -> None:
-    body = (between.join([GOOD, '{"counter": "b"}', '{"counter": "a", "id": "i"}']) + end).encode()
-    answer = await service.post("/v1/increments", body)
-    assert (answer.status, answer.json["accepted"]) == (202, 3)
-    assert await service.totals() == {"a": 3, "b": 1}
+async def test_ndjson_counts_line_by_line(service: Service) -> None:
+    for between in ["\n", "\r\n", "\n\n", "\n \t\r\n"]:
+        for end in ["", "\n", "\r\n", "\n\n \n"]:
+            body = (between.join([GOOD, '{"counter": "b"}', '{"counter": "a", "id": "i"}']) + end).encode()
+            answer = await service.post("/v1/increments", body)
+            assert (answer.status, answer.json["accepted"]) == (202, 3), (end, between)
+    assert await service.totals() == {"a": 2 * 16 + 1, "b": 16}, "the id counts once"
 
 
 async def test_one_line_is_a_batch_of_one(service: Service) -> None:
@@ -67,25 +65,25 @@ BAD_ITEMS = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "word"), BAD_ITEMS)
-async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service, bad: str, word: str) -> None:
-    for body in (f"[{GOOD}, {bad}, {GOOD}]", f"{GOOD}\n{bad}\n{GOOD}"):
-        answer = await service.post("/v1/increments", body.encode())
-        assert (answer.status, answer.json["accepted"]) == (202, 2)
-        ((index, reason),) = [item.values() for item in answer.json["rejected"]]
-        assert index == 1
-        assert word in reason
-    assert await service.totals() == {"a": 8}
+async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service) -> None:
+    for bad, word in BAD_ITEMS:
+        for body in (f"[{GOOD}, {bad}, {GOOD}]", f"{GOOD}\n{bad}\n{GOOD}"):
+            answer = await service.post("/v1/increments", body.encode())
+            assert (answer.status, answer.json["accepted"]) == (202, 2), bad
+            ((index, reason),) = [item.values() for item in answer.json["rejected"]]
+            assert index == 1, bad
+            assert word in reason, bad
+    assert await service.totals() == {"a": 8 * len(BAD_ITEMS)}
 
 
-@pytest.mark.parametrize("bad", ["{", "x", '{"counter": "a", "counter": "b"}', '{"counter": "\\ud800"}', "[" * 100_000])
-@pytest.mark.parametrize("first", [False, True])
-async def test_a_line_that_is_not_json_is_rejected_alone(service: Service, bad: str, first: bool) -> None:
-    lines = [bad, GOOD] if first and not bad.startswith("[") else [GOOD, bad]
-    answer = await service.post("/v1/increments", "\n".join(lines).encode())
-    assert (answer.status, answer.json["accepted"]) == (202, 1)
-    assert [item["index"] for item in answer.json["rejected"]] == [lines.index(bad)]
-    assert await service.totals() == {"a": 2}
+async def test_a_line_that_is_not_json_is_rejected_alone(service: Service) -> None:
+    for first in [False, True]:
+        for bad in ["{", "x", '{"counter": "a", "counter": "b"}', '{"counter": "\\ud800"}', "[" * 100_000]:
+            lines = [bad, GOOD] if first and not bad.startswith("[") else [GOOD, bad]
+            answer = await service.post("/v1/increments", "\n".join(lines).encode())
+            assert (answer.status, answer.json["accepted"]) == (202, 1), (bad, first)
+            assert [item["index"] for item in answer.json["rejected"]] == [lines.index(bad)], (bad, first)
+    assert await service.totals() == {"a": 2 * 10}
 
 
 async def test_a_line_in_bad_utf8_is_rejected_alone(service: Service) -> None:
@@ -104,28 +102,26 @@ async def test_rejections_of_a_map_name_the_counter(service: Service) -> None:
     assert await service.totals() == {"a": 1, "g": 2}
 
 
-@pytest.mark.parametrize("map_", [True, False])
-@pytest.mark.parametrize(("bad", "listed"), [(99, 99), (100, 100), (101, 100), (30_000, 100)])
-async def test_an_answer_lists_a_hundred_rejections_and_counts_all(
-    service: Service, bad: int, listed: int, map_: bool
-) -> None:
-    if map_:
-        body = b'{"counters":{"a":1,%b}}' % b",".join([b'"%d":1.5' % number for number in range(bad)])
-    else:
-        body = b'[{"counter":"a"},%b]' % b",".join([b"1"] * bad)
-    answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
-    assert (answer.status, answer.json["accepted"], len(answer.json["rejected"])) == (202, 1, listed)
-    assert answer.json.get("rejected_count", listed) == bad
-    assert ("rejected_count" in answer.json) == (bad > listed)
+async def test_an_answer_lists_a_hundred_rejections_and_counts_all(service: Service) -> None:
+    for bad, listed in [(99, 99), (100, 100), (101, 100), (30_000, 100)]:
+        for map_ in [True, False]:
+            if map_:
+                body = b'{"counters":{"a":1,%b}}' % b",".join([b'"%d":1.5' % number for number in range(bad)])
+            else:
+                body = b'[{"counter":"a"},%b]' % b",".join([b"1"] * bad)
+            answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
+            assert (answer.status, answer.json["accepted"], len(answer.json["rejected"])) == (202, 1, listed), bad
+            assert answer.json.get("rejected_count", listed) == bad
+            assert ("rejected_count" in answer.json) == (bad > listed), bad
 
 
-@pytest.mark.parametrize("counts", [True, False])
-async def test_what_an_answer_says_of_a_long_name_is_short(service: Service, counts: bool) -> None:
-    body = b'{"counters":{"%b":1%b}}' % (b"x" * 1_000_000, b',"a":1' if counts else b"")
-    answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
-    assert (answer.status, len(answer.body) < 2_000) == (202 if counts else 400, True)
-    answer = await service.incr("c", b'{"%b":1}' % (b"x" * 1_000_000))
-    assert (answer.status, answer.field, len(answer.body) < 10_000) == (422, "x" * 8_192, True)
+async def test_what_an_answer_says_of_a_long_name_is_short(service: Service) -> None:
+    for counts in [True, False]:
+        body = b'{"counters":{"%b":1%b}}' % (b"x" * 1_000_000, b',"a":1' if counts else b"")
+        answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
+        assert (answer.status, len(answer.body) < 2_000) == (202 if counts else 400, True), counts
+        answer = await service.incr("c", b'{"%b":1}' % (b"x" * 1_000_000))
+        assert (answer.status, answer.field, len(answer.body) < 10_000) == (422, "x" * 8_192, True), counts
 
 
 async def test_more_counters_than_an_envelope_holds_all_count(service: Service) -> None:

@@ -1,6 +1,7 @@
 """Who uses an id or a key again is told so: whoever waits always, others as far as the process remembers."""
 
 import asyncio
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from ingest.accept.admission import KnownIds
 from shared.model.errors import TransientError
 from shared.model.receipts import read_note
-from tests.http.service import Service, running
+from tests.http.service import Service, running, url_name
 
 WAIT = "?wait=applied&timeout=60"
 FORMS: dict[str, tuple[bytes | None, str, dict[str, str]]] = {
@@ -31,31 +32,30 @@ def said(answer: Any) -> tuple[bool, int]:
     return answer.json.get("duplicate", False), answer.json.get("duplicates", 0)
 
 
-@pytest.mark.parametrize("first", FORMS)
-@pytest.mark.parametrize("second", FORMS)
-async def test_a_second_use_in_any_form_is_told(service: Service, first: str, second: str) -> None:
-    for form, expected in ((first, False), (second, True), (first, True)):
-        body, query, headers = FORMS[form]
-        answer = await service.ask("POST", f"/v1/counters/c{'?' if query else ''}{query}", body, headers)
-        assert said(answer) == (expected, 0)
-    assert await service.value("c") == 2
+async def test_a_second_use_in_any_form_is_told(service: Service) -> None:
+    for first, second in product(FORMS, FORMS):
+        name = url_name(f"{first}, {second}")
+        for form, expected in ((first, False), (second, True), (first, True)):
+            body, query, headers = FORMS[form]
+            answer = await service.ask("POST", f"/v1/counters/{name}{'?' if query else ''}{query}", body, headers)
+            assert said(answer) == (expected, 0), (first, second)
+    assert {*(await service.totals()).values()} == {2}
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_another_delta_under_the_id_is_422_in_any_form(service: Service, form: str) -> None:
-    body, query, headers = FORMS[form]
-    await service.ask("POST", f"/v1/counters/c{'?' if query else ''}{query}", body, headers)
-    for other, more, named in (
-        (None, "", {"Idempotency-Key": "k"}),
-        (b"", "", {"Idempotency-Key": "k"}),
-        (None, "?by=3", {"Idempotency-Key": "k"}),
-        (b'{"delta": -2}', "", {"Idempotency-Key": "k"}),
-        (b'{"id": "k"}', "", {}),
-        (b'{"id": "k", "delta": 3}', "", {"Idempotency-Key": "new"}),
-    ):
-        answer = await service.ask("POST", f"/v1/counters/c{more}", other, named)
-        assert (answer.status, answer.field) == (422, "id")
-    assert await service.value("c") == 2
+async def test_another_delta_under_the_id_is_422_in_any_form(service: Service) -> None:
+    for form, (body, query, headers) in FORMS.items():
+        name = f"/v1/counters/{url_name(form)}"
+        await service.ask("POST", f"{name}{'?' if query else ''}{query}", body, headers)
+        for other, more, named in (
+            *((nothing, "", {"Idempotency-Key": "k"}) for nothing in (None, b"")),
+            (None, "?by=3", {"Idempotency-Key": "k"}),
+            (b'{"delta": -2}', "", {"Idempotency-Key": "k"}),
+            (b'{"id": "k"}', "", {}),
+            (b'{"id": "k", "delta": 3}', "", {"Idempotency-Key": "new"}),
+        ):
+            answer = await service.ask("POST", f"{name}{more}", other, named)
+            assert (answer.status, answer.field) == (422, "id"), (form, other, more)
+    assert await service.totals() == dict.fromkeys(FORMS, 2)
 
 
 async def test_an_empty_body_and_a_delta_of_1_are_the_same(service: Service) -> None:

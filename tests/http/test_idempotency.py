@@ -53,11 +53,11 @@ async def test_the_id_in_the_body_beats_the_key(service: Service) -> None:
     assert await service.value("c") == 2
 
 
-@pytest.mark.parametrize("id_", ["x" * 1000, "é" * 500, "a/b", ".", "__x__", "\x00", " "])
-async def test_any_text_up_to_1000_bytes_is_an_id(service: Service, id_: str) -> None:
-    for _ in range(2):
-        assert (await service.incr("c", json.dumps({"id": id_}).encode())).status == 202
-    assert await service.value("c") == 1
+async def test_any_text_up_to_1000_bytes_is_an_id(service: Service) -> None:
+    for number, id_ in enumerate(["x" * 1000, "é" * 500, "a/b", ".", "__x__", "\x00", " "], 1):
+        for _ in range(2):
+            assert (await service.incr("c", json.dumps({"id": id_}).encode())).status == 202, id_
+        assert await service.value("c") == number, id_
 
 
 async def test_an_id_twice_in_a_batch_counts_once(service: Service) -> None:

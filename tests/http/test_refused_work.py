@@ -96,9 +96,15 @@ async def test_compressed_bodies_take_room_for_what_they_may_become(tmp_path: Pa
         assert service.ingest.bodies.held == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "off"),
-    [
+async def test_what_may_take_long_is_parsed_off_the_loop(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, threads, items = threading.current_thread(), list[threading.Thread](), parse._items
+
+    def noted(some: list[Any], allowed: Deltas) -> parse.Parsed:
+        threads.append(threading.current_thread())
+        return items(some, allowed)
+
+    monkeypatch.setattr(parse, "_items", noted)
+    for body, off in (
         (b"[" + b"1," * 2_100 + b"1]", True),
         ('{"counter":"é"}\n'.encode() * 300, True),
         ('[{"counter":"é","id":"x"}'.encode() + b" " * 5_000 + b"]", True),
@@ -107,25 +113,14 @@ async def test_compressed_bodies_take_room_for_what_they_may_become(tmp_path: Pa
         (b'[{"counter":"a","id":"x"}' + b" " * 60_000 + b"]", False),
         (b'{"counter":"a"}\n' * 4_000, False),
         ('[{"counter":"é","id":"x"}'.encode() + b" " * 3_000 + b"]", False),
-    ],
-)
-@pytest.mark.parametrize("compressed", [True, False])
-async def test_what_may_take_long_is_parsed_off_the_loop(
-    service: Service, monkeypatch: pytest.MonkeyPatch, body: bytes, off: bool, compressed: bool
-) -> None:
-    loop, threads = threading.current_thread(), []
-    items = parse._items
-
-    def noted(some: list[Any], allowed: Deltas) -> parse.Parsed:
-        threads.append(threading.current_thread())
-        return items(some, allowed)
-
-    monkeypatch.setattr(parse, "_items", noted)
-    headers: dict[str, Any]
-    sent, headers = (gzip.compress(body), {"Content_Encoding": "gzip"}) if compressed else (body, {})
-    assert (await service.post("/v1/increments", sent, **headers)).status in {202, 400}
-    assert all((one is not loop) == off for one in threads)
-    assert threads or body.isascii()
+    ):
+        for packed in (False, True):
+            headers: dict[str, Any] = {"Content_Encoding": "gzip"} if packed else {}
+            threads.clear()
+            answer = await service.post("/v1/increments", gzip.compress(body) if packed else body, **headers)
+            assert answer.status in {202, 400}
+            assert all((one is not loop) == off for one in threads), (body[:40], packed)
+            assert threads or body.isascii()
 
 
 def test_a_debt_shrinks_with_time_and_the_oldest_is_forgotten() -> None:
