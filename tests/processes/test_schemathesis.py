@@ -15,13 +15,14 @@ from tests.processes.harness import processes
 
 pytestmark = pytest.mark.check  # half a minute of generated requests
 
+SETTINGS = Path(__file__).with_name("schemathesis.toml")
 STREAMS = ("watchCounter", "watchCounters")
-"""Their answers do not end: see test_watch.py."""
+"""Their answers do not end: see tests/http/test_watch.py."""
 
 
 async def _ask(url: str, document: str, folder: Path, *more: str) -> tuple[int, str]:
     """What the command says. It leaves its own files where it is started."""
-    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(ROOT / "tests/http/schemathesis.toml")]
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(SETTINGS)]
     process = await asyncio.create_subprocess_exec(
         *(*command, "run", document, "--url", url, "--no-color", "--continue-on-failure", *more),
         cwd=folder,
