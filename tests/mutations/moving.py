@@ -46,7 +46,9 @@ def _(at: Any, self: Any, now: Any) -> Any:
     return at(self, now)._replace(expires=self.left)
 
 
-@replaced("counts by time are added to those that are there", "countersink_server.move.copier.Copier._check_others", COPIES)
+@replaced(
+    "counts by time are added to those that are there", "countersink_server.move.copier.Copier._check_others", COPIES
+)
 async def _(self: Any, counts: Any) -> None:
     return None
 
