@@ -29,7 +29,7 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 
 
 async def test_a_commit_that_failed_has_a_span_of_its_own(collector: Collector) -> None:
-    clock, traces = ManualClock(), OtlpTraces("1")
+    clock, traces = ManualClock(), OtlpTraces("1", collector.settings["OTEL_EXPORTER_OTLP_ENDPOINT"])
     store, broker = MemoryStore(clock), MemoryBroker(clock)
     parts = replace(tools_of(store, broker, MemoryOverlay(broker), clock), traces=traces)
     plain, traced = Envelope("plain", {"a": 1}), Envelope("e", {"a": 1}, traceparent=PUBLISHED.traceparent())
