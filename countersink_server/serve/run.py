@@ -192,12 +192,11 @@ async def announcer_of(parts: Parts, settings: Settings) -> Announcer | None:
     """None if nothing is to be told; from then on commits owe nothing."""
     if (book := parts.feed) is None:
         return None
-    told = told_by(settings)
-    if not settings.feed_to:
-        await book.open(NOTHING)
-        return None
-    receiver, where = receiver_of(settings, parts.topic, parts.clock)
-    return Announcer(book, receiver, told, where)
+    told = told_by(settings) if settings.feed_to else NOTHING
+    announcer = Announcer(book, *receiver_of(settings, parts.topic, parts.clock), told) if settings.feed_to else None
+    with contextlib.suppress(TransientError):  # then it is tried again
+        await book.open(told)
+    return announcer
 
 
 def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
@@ -295,13 +294,13 @@ def _show_backlog(parts: Parts) -> None:
     with contextlib.suppress(CountersinkError, OSError):  # the other metrics are shown anyway
         if parts.spare is not None:
             metrics.DISK_SPARE.set_for_all(parts.spare())
-        if parts.spool is not None:
-            held, most = parts.spool.publisher.pending()
-            metrics.SPOOL_USED.set_for_all(held / most)
         if parts.feed is not None:
             waiting = parts.feed.waiting()
             metrics.FEED_WAITING.set_for_all(waiting.events)
             metrics.FEED_OLDEST.set_for_all(waiting.oldest)
+        if parts.spool is not None:
+            held, most = parts.spool.publisher.pending()
+            metrics.SPOOL_USED.set_for_all(held / most)
         backlog = parts.backlog() if parts.backlog else None
         if parts.balance is None:
             if backlog is not None:

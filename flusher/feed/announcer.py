@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import Millis
-from shared.model.errors import TransientError
+from shared.model.errors import SettingsError, TransientError
 from shared.model.feed import Change, Event, Reach, Told, changed, reached, rule_of
 from shared.ports.feed import FeedBook, Owed, Receiver
 from shared.runtime import metrics
@@ -48,7 +48,7 @@ class _Event(NamedTuple):
 class Announcer:
     """One at a time tells from a store. The others wait until it has ended."""
 
-    def __init__(self, book: FeedBook, receiver: Receiver, told: Told, where: str) -> None:
+    def __init__(self, book: FeedBook, receiver: Receiver, where: str, told: Told) -> None:
         """`where`: the receiver, as the log calls it."""
         self._book = book
         self._receiver = receiver
@@ -65,11 +65,11 @@ class Announcer:
         ours = False
         while not stop.is_set():
             try:
-                ours = ours or await self._book.open(self._told)
+                ours = await self._book.open(self._told)
                 if ours and await self.round():
                     continue
-            except TransientError as error:
-                _log.warning("the feed can't read or write what it owes, and tries again: %s", error)
+            except (SettingsError, TransientError) as error:
+                _log.warning("nothing is told, and it is tried again: %s", error)
             await self._pause(stop)
         with contextlib.suppress(TransientError, TimeoutError):
             async with asyncio.timeout(LAST):

@@ -302,7 +302,10 @@ class Settings:
         "none",
     )
     feed_to: str = _setting(
-        "", text, "who is told: https://… (a web hook), or file:///FILE (a line of JSON for each event)", "none"
+        "",
+        text,
+        "who is told: https://… (a web hook), file:///FILE (a line of JSON for each event) or pubsub://PROJECT/TOPIC",
+        "none",
     )
     feed_secret: str = _setting(
         "",

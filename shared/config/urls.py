@@ -12,6 +12,7 @@ _PUBSUB: Final = (
     "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION, where TOPIC and SUBSCRIPTION begin with a letter and have 3 to"
     " 255 letters, digits and -_.~+%"
 )
+_TOPIC: Final = "pubsub://PROJECT/TOPIC"
 _DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
 _FIRESTORE: Final = "firestore://PROJECT[/DATABASE]/COLLECTION"
 _REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
@@ -57,6 +58,14 @@ def pubsub(variable: str, url: str) -> Pubsub:
     found = Pubsub(parts.netloc, parts.path[1:], options.get("subscription", ""))
     if not found.project or not _RESOURCE.fullmatch(found.topic) or not _RESOURCE.fullmatch(found.subscription):
         raise _wrong(variable, url, _PUBSUB)
+    return found
+
+
+def topic(variable: str, url: str) -> Pubsub:
+    parts = _split(variable, url, _TOPIC)
+    found = Pubsub(parts.netloc, parts.path[1:], "")
+    if not found.project or not _RESOURCE.fullmatch(found.topic) or parts.query or parts.fragment:
+        raise _wrong(variable, url, _TOPIC)
     return found
 
 

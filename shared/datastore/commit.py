@@ -11,6 +11,7 @@ from google.cloud.datastore_v1.types import entity as _entity
 
 from shared.datastore.buckets import BlindBuckets, closed_within
 from shared.datastore.client import DatastoreClient, MissingError, micros, millis
+from shared.datastore.feed import owe
 from shared.datastore.fleet import check_epoch
 from shared.datastore.keys import (
     COUNT,
@@ -42,6 +43,7 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
 )
+from shared.model.feed import NOTHING, Told
 from shared.model.imports import Mark
 from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd, number_for, was_compacted
 from shared.runtime.clock import Clock
@@ -223,25 +225,26 @@ class TransformWriter:
         self._memory = ShardMemory()
         self._buckets = BlindBuckets(client, place)
 
-    async def apply(self, commit: Commit) -> Instant:
+    async def apply(self, commit: Commit, told: Told = NOTHING) -> Instant:
+        """`told`: the rules by which the commit owes what it changes to the receiver of the feed."""
         sums = Sums(commit)
         if not depends(commit) and not commit.revived and not any(map(is_big, sums.shards.values())):
-            return await self._apply(commit, sums)
+            return await self._apply(commit, sums, told)
         backoff = Backoff(0.01, 0.5)
         for _ in range(_TRIES - 1):
             try:
-                return await self._apply(commit, sums)
+                return await self._apply(commit, sums, told)
             except (AlreadyAppliedError, ContendedError) as error:
                 await check(self._client, self._place, commit)
                 if isinstance(error, AlreadyAppliedError) and not depends(commit):
                     raise
                 await backoff.wait()
-        return await self._apply(commit, sums)
+        return await self._apply(commit, sums, told)
 
-    async def _apply(self, commit: Commit, sums: Sums) -> Instant:
+    async def _apply(self, commit: Commit, sums: Sums, told: Told) -> Instant:
         standings = await self._standings(sums)
         try:
-            return await self._send(commit, sums, standings)
+            return await self._send(commit, sums, standings, told)
         except MissingError:
             # Some shard was deleted, and the server does not say which. So assume that none exists, and update none:
             # then this error cannot come again.
@@ -249,7 +252,8 @@ class TransformWriter:
                 self._memory.forget(shard)
             standings = await self._standings(sums)
             try:
-                return await self._send(commit, sums, {s: one._replace(readable=False) for s, one in standings.items()})
+                unread = {shard: one._replace(readable=False) for shard, one in standings.items()}
+                return await self._send(commit, sums, unread, told)
             except MissingError as error:  # a dead receipt has just been swept
                 raise ContendedError(str(error)) from error
 
@@ -307,7 +311,7 @@ class TransformWriter:
         self._raise_all(request, {counter for counter, _ in shards}, sums, standings)
         await self._client.commit(request)
 
-    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState]) -> Instant:
+    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState], told: Told) -> Instant:
         request = self._client.commit_request()
         by_time = commit.by_time
         if commit.bounds.until is not None:
@@ -321,6 +325,7 @@ class TransformWriter:
             self._add(request, shard, delta, standings[shard])
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
+        owe(request, self._place, sums.shards, told)
         await complete(self._client, self._place, request, commit)
         buckets = await self._buckets.add(request, by_time)
         seen = bool(commit.revived) or depends(commit)

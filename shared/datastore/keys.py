@@ -49,6 +49,7 @@ class Kinds:
     job: str = "CountersinkJob"
     task: str = "CountersinkTask"
     fleet: str = "CountersinkFleet"
+    owed: str = "CountersinkOwed"
 
     def __post_init__(self) -> None:
         """Check that all kinds differ. If config and guard were of one kind, a set would erase the number of shards."""
@@ -93,6 +94,9 @@ class DatastorePlace:
 
     def shards(self, counter: str, begin: int, end: int) -> Iterable[Key]:
         return (self.shard(counter, index) for index in range(begin, end))
+
+    def owed(self, counter: str, index: int) -> Key:
+        return self.key(self.kinds.owed, shard_key(counter, index))
 
     def receipt(self, key: str) -> Key:
         return self.key(self.kinds.receipt, key)

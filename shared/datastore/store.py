@@ -10,6 +10,7 @@ from shared.datastore import buckets, server
 from shared.datastore.buckets import FollowedRules, close, followed_at
 from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros
 from shared.datastore.commit import TransformWriter, find
+from shared.datastore.feed import RulesFollowed
 from shared.datastore.keys import (
     COUNT,
     DEAD,
@@ -34,7 +35,7 @@ from shared.datastore.server import DatastoreServer, probe
 from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
-from shared.model.errors import LateError
+from shared.model.errors import LateError, TransientError
 from shared.model.receipts import Promise
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
@@ -133,6 +134,7 @@ class DatastoreStore:
         self._probed = False
         self._server = DatastoreServer(client, place, clock)
         self._writer = TransformWriter(client, place, clock)
+        self._rules = RulesFollowed(client, place, clock)
 
     async def close(self) -> None:
         await self._client.close()
@@ -164,9 +166,19 @@ class DatastoreStore:
             await self._followed.promise(by_time.rules, now)
             latest = now + AHEAD - 1  # the promise holds for longer
             commit = replace(commit, by_time=by_time._replace(adds=tuple(moved(by_time.adds, 0, latest))))
-        if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
+        bound = commit.bounds.until
+        if bound is not None and (now := await server.now()) > bound:
             raise LateError(now)
-        return await self._writer.apply(commit)
+        if not commit.adds:
+            return await self._writer.apply(commit)
+        told, until = await self._rules.now()
+        until = until if bound is None else min(bound, until)
+        try:
+            return await self._writer.apply(replace(commit, bounds=commit.bounds._replace(until=until)), told)
+        except LateError as error:
+            if bound is not None and error.reached > bound:
+                raise
+            raise TransientError("this process stood still, and looks at the rules of the feed again") from error
 
     async def close_periods(self, until: WallMillis) -> None:
         await close(self._client, self._place, until)

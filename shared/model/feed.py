@@ -62,6 +62,10 @@ class Told(NamedTuple):
     receiver: str = ""
     """A digest of the URL of the receiver: a new one has to be told of all counters."""
 
+    def prefixes(self) -> tuple[str, ...]:
+        """How the names of told counters begin."""
+        return tuple(rule.prefix for rule in self.feed)
+
     def text(self) -> str:
         """As stores keep it; empty if nothing is told."""
         return json.dumps(self) if self.feed or self.thresholds else ""

@@ -41,13 +41,15 @@ class FeedBook(Protocol):
         """What is due, the longest due first, at most so many of each kind."""
         ...
 
-    async def settle(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, int]]) -> None:
+    async def settle(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, int]], /) -> None:
         """These were told. A counter that has changed since stays owed, and no counter is due before its interval has
         passed. Of a reach, the thresholds up to the number were told.
         """
         ...
 
-    async def put_off(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]]) -> None:
+    async def put_off(
+        self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]], /
+    ) -> None:
         """These stay owed, and are not due before so many milliseconds have passed."""
         ...
 

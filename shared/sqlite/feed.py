@@ -58,7 +58,7 @@ def enter(db: sqlite3.Connection, commit: Commit, time: Instant, now: StoreMilli
     if not text or not commit.adds:
         return
     told = told_of(text)
-    followed = tuple(rule.prefix for rule in told.feed)
+    followed = told.prefixes()
     if followed and (names := [add.counter for add in commit.adds if add.counter.startswith(followed)]):
         db.execute(_OWE, {"names": _json(names), "time": time, "now": now})
     judged = tuple(rule.prefix for rule in told.thresholds)
@@ -134,10 +134,14 @@ class SqliteFeedBook:
         self._clock = clock
         self._time = FileTime(database, clock)
         self._lock: int | None = None
+        self._text = ""
+        """The rules by which this process tells."""
         self._db: sqlite3.Connection | None = None
 
     async def open(self, told: Told) -> bool:
         text = told.text()
+        if self._lock is not None and text == self._text:
+            return bool(text)
         with self._database.reading() as db:
             (before,) = db.execute(_RULES).fetchone()
         if not text and not before:
@@ -150,6 +154,7 @@ class SqliteFeedBook:
                 )
             return False
         self._note(await self._database.write(lambda db: self._begin(db, text, self._noted())))
+        self._text = text
         if not text:
             await self.close()
         return bool(text)
@@ -242,7 +247,7 @@ class SqliteFeedBook:
         text, swept, time = db.execute("SELECT rules, swept, time FROM feed, store").fetchone()
         after = "SELECT counter FROM configs WHERE counter > ? ORDER BY counter LIMIT ?"
         page = [counter for (counter,) in db.execute(after, (swept, PAGE))]
-        prefixes = tuple(rule.prefix for rule in told_of(text).feed)
+        prefixes = told_of(text).prefixes()
         names = _json(counter for counter in page if counter.startswith(prefixes))
         db.execute(_OWE, {"names": names, "time": time, "now": self._time.inside(db)})
         db.execute("UPDATE feed SET swept = ?", (page[-1] if len(page) == PAGE else None,))

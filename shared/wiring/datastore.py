@@ -12,6 +12,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.imports import By, Source, Variant
+from shared.ports.feed import FeedBook
 from shared.ports.store import Arrivals, FleetBook, Jobs, Store
 from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.sqlite.database import Database
@@ -38,6 +39,7 @@ class Stored(NamedTuple):
     obstacles: Callable[[], Awaitable[Sequence[str]]]
     """See `Parts.obstacles`."""
     arrivals: Arrivals
+    feed: FeedBook
 
 
 def store_of(settings: Settings, clock: Clock) -> Stored:
@@ -45,6 +47,7 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
     with needs("google", STORE, settings.store):
         from shared.datastore.arrivals import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.feed import DatastoreFeedBook  # noqa: PLC0415
         from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.datastore.jobs import DatastoreJobs  # noqa: PLC0415
         from shared.datastore.setup import obstacles  # noqa: PLC0415
@@ -54,7 +57,16 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
     jobs = DatastoreJobs(client, place, store, most_exports=settings.max_exports)
-    return Stored(store, jobs, book, client.close, told, partial(obstacles, store), DatastoreArrivals(client, place))
+    return Stored(
+        store=store,
+        jobs=jobs,
+        book=book,
+        close=client.close,
+        clock=told,
+        obstacles=partial(obstacles, store),
+        arrivals=DatastoreArrivals(client, place),
+        feed=DatastoreFeedBook(client, place, store, clock, settings.lease),
+    )
 
 
 def emulator() -> str:

@@ -1,9 +1,11 @@
-"""Chooses the receiver of the feed by its URL, and says where there can't be a feed."""
+"""Chooses the receiver of the feed by its URL, and says which settings are refused where."""
 
+import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from shared.config import urls
 from shared.config.settings import Settings
 from shared.config.urls import shown
 from shared.model.errors import SettingsError
@@ -12,8 +14,10 @@ from shared.ports.feed import Receiver
 from shared.receivers.event_file import EventFile
 from shared.receivers.web_hook import WebHook, keys_of
 from shared.runtime.clock import Clock
+from shared.wiring.files import needs
 
-_FORM: Final = "COUNTERSINK_FEED_TO: must be https://HOST/PATH, http:// on this machine, or file:///FILE"
+TO: Final = "COUNTERSINK_FEED_TO"
+_FORM: Final = f"{TO}: must be https://HOST/PATH, http:// on this machine, file:///FILE or pubsub://PROJECT/TOPIC"
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -29,6 +33,13 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
         host = url.hostname or ""
     except ValueError:
         raise SettingsError(_FORM) from None
+    if url.scheme == "pubsub":
+        there = urls.topic(TO, settings.feed_to)
+        with needs("google", TO, settings.feed_to):
+            from shared.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
+            from shared.pubsub.feed import PubsubReceiver  # noqa: PLC0415
+        client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
+        return PubsubReceiver(client, PubsubPlace(*there).topic, source), settings.feed_to
     if url.scheme == "file" and not host and len(url.path) > 1:
         return EventFile(Path(unquote(url.path)), source), url.path
     if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
@@ -42,9 +53,9 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
     return WebHook(settings.feed_to, keys, source, clock), shown(settings.feed_to)
 
 
-def refuse_feed(settings: Settings) -> None:
-    if settings.feed_to:
+def refuse_thresholds(settings: Settings) -> None:
+    if settings.thresholds:
         raise SettingsError(
-            "COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS need a SQLite file: on Google Cloud nothing is told yet."
-            " Remove them, and read counters with GET /v1/counters or an export instead"
+            "COUNTERSINK_THRESHOLDS needs a SQLite file: on Google Cloud, the totals of commits are not judged yet."
+            " Remove it, and compare the values of COUNTERSINK_FEED with your thresholds instead"
         )

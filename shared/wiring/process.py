@@ -33,7 +33,7 @@ from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import opener, store_of
-from shared.wiring.feed import refuse_feed
+from shared.wiring.feed import refuse_thresholds
 from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Parts:
     looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
     feed: FeedBook | None = None
-    """Keeps what is owed to the receiver of the feed. None where there is no feed."""
+    """Keeps what is owed to the receiver of the feed. None where nothing is told."""
     traces: Traces | None = None
     """Makes spans, if this process is configured to."""
     _files: Sequence[Database] = ()
@@ -118,7 +118,7 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
     """
     opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        refuse_feed(settings)
+        refuse_thresholds(settings)
         if settings.expire and settings.overlay == "memory://":
             raise SettingsError(
                 "COUNTERSINK_EXPIRE deletes only what can be read exactly, which with Pub/Sub needs"
@@ -224,6 +224,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         spool=spool,
         spare=spool.spare if spool is not None else None,
         backlog=of_fleet.backlog if of_fleet is not None and publishes else None,
+        feed=stored.feed,
         looks=looks,
         _files=[spool.file] if spool is not None else [],
         _begins=begins,

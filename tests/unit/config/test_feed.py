@@ -7,7 +7,7 @@ from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
 from shared.model.feed import FeedRule, Levels, ThresholdRule, told, told_of
 from shared.runtime.clock import SystemClock
-from shared.wiring.feed import receiver_of, refuse_feed
+from shared.wiring.feed import receiver_of, refuse_thresholds
 
 TO = {"COUNTERSINK_FEED_TO": "file:///events"}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -46,6 +46,7 @@ def test_rules_need_a_receiver_and_a_receiver_rules() -> None:
     [
         ("http://example.com/", SECRET, "COUNTERSINK_FEED_TO"), ("ftp://a/b", SECRET, "COUNTERSINK_FEED_TO"),
         ("file://host/a", "", "COUNTERSINK_FEED_TO"), ("file:///", "", "COUNTERSINK_FEED_TO"),
+        ("pubsub://project", "", "COUNTERSINK_FEED_TO"), ("pubsub://p/topic?subscription=s", "", "COUNTERSINK_FEED_TO"),
         ("https://[", SECRET, "COUNTERSINK_FEED_TO"), ("https://a/", "", "COUNTERSINK_FEED_SECRET"),
     ],
 )  # fmt: skip
@@ -60,8 +61,12 @@ async def test_the_log_does_not_show_what_may_be_secret() -> None:
     receiver, where = receiver_of(settings, "t", SystemClock())
     assert where == "https://example.com/hook"
     await receiver.close()
-    with pytest.raises(SettingsError, match="need a SQLite file"):
-        refuse_feed(settings)
+
+
+def test_thresholds_need_a_file() -> None:
+    refuse_thresholds(Settings())
+    with pytest.raises(SettingsError, match="COUNTERSINK_THRESHOLDS needs a SQLite file"):
+        refuse_thresholds(Settings(thresholds=(ThresholdRule("", 1),)))
 
 
 @pytest.mark.parametrize(

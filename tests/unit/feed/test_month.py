@@ -90,7 +90,7 @@ class World:
         """It starts. The one before was killed, so its lock is free."""
         await self.kill()
         self.book = SqliteFeedBook(self.database, self.clock)
-        self.announcer = Announcer(self.book, self.consumer, self.told, "the consumer")
+        self.announcer = Announcer(self.book, self.consumer, "the consumer", self.told)
         assert await self.book.open(self.told)
 
     async def kill(self) -> None:
