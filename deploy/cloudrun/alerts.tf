@@ -1,4 +1,4 @@
-# What Cloud Run's own metrics can tell, in place of the alerts that need metrics of the processes.
+# What Cloud Run's own metrics tell better than those that the processes push.
 locals {
   service = "monitored_resource=\"cloud_run_revision\",service_name=\"countersink-ingest\""
   pool    = "monitored_resource=\"cloud_run_worker_pool\",worker_pool_name=\"countersink-flusher\""
@@ -20,10 +20,10 @@ locals {
       says     = "Half of the requests take more than two seconds. Requests with ?wait=applied are among them."
     }
     CountersinkAbsent = {
-      query    = "absent(run_googleapis_com:container_instance_count{${local.service}} > 0) or absent(increase(run_googleapis_com:container_billable_instance_time{${local.pool}}[10m]) > 0)"
+      query    = "absent(run_googleapis_com:container_instance_count{${local.service}} > 0) or absent(increase(run_googleapis_com:container_billable_instance_time{${local.pool}}[10m]) > 0) or absent(countersink_start_time_seconds)"
       duration = "600s"
       severity = "CRITICAL"
-      says     = "There is no instance of ingest, or none of the flusher."
+      says     = "There is no instance of ingest, or none of the flusher, or their metrics do not come: the log says why."
     }
     CountersinkRestarts = {
       query    = "sum(increase(${local.starts}{${local.pool}}[30m])) > 30 or sum(increase(${local.starts}{${local.service}}[30m])) > 30"

@@ -37,7 +37,7 @@ module "countersink" {
   on_call_channels = var.on_call_channels
   budget           = var.budget
   alerts           = local.alerts
-  scraped          = false # nothing collects metrics on Cloud Run: Google's own take their place in alerts.tf
+  scraped          = true # the processes push their metrics; Google's own tell more of instances and requests (alerts.tf)
 }
 
 locals {
@@ -45,11 +45,16 @@ locals {
     COUNTERSINK_DRAIN_TIMEOUT   = "4"    # an ingest may take five seconds more, and Cloud Run kills it after ten
     COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
     COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
+
+    # Nothing can scrape an instance, so each process pushes its metrics: docs/metrics.md.
+    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT = "https://telemetry.googleapis.com/v1/metrics"
+    OTEL_RESOURCE_ATTRIBUTES            = "gcp.project_id=${var.project},location=${var.region}"
   }
   settings = merge(module.countersink.settings, local.own)
   keys = {
     COUNTERSINK_KEYS_FILE     = "/keys/keys.json"
     COUNTERSINK_KEYS_INTERVAL = "60" # each reading asks Secret Manager, which Google bills
+    COUNTERSINK_AUDIENCE      = join(",", var.audiences)
   }
   behind = {
     # Google's front end, and its load balancers.
@@ -60,6 +65,19 @@ locals {
 resource "google_project_service" "run" {
   service            = "run.googleapis.com"
   disable_on_destroy = false
+}
+
+resource "google_project_service" "telemetry" {
+  service            = "telemetry.googleapis.com"
+  disable_on_destroy = false
+}
+
+resource "google_project_iam_member" "pushes_metrics" {
+  for_each = toset(["flusher", "ingest"])
+
+  project = var.project
+  role    = "roles/monitoring.metricWriter"
+  member  = "serviceAccount:${module.countersink.accounts[each.key]}"
 }
 
 # The keys file, which `countersink keys new` makes, is in this secret.

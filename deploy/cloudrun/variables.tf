@@ -59,6 +59,12 @@ variable "proxies" {
   default     = []
 }
 
+variable "audiences" {
+  description = "Audiences of the ID tokens of service accounts that have keys, such as https://counts.example.com."
+  type        = list(string)
+  default     = []
+}
+
 variable "location" {
   description = "Where the database is: a region, or nam5 or eur3. It can never be changed. If null, it is the region."
   type        = string

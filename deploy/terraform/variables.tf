@@ -31,7 +31,7 @@ variable "alerts" {
 }
 
 variable "scraped" {
-  description = "Whether Managed Service for Prometheus collects the metrics of the processes."
+  description = "Whether Managed Service for Prometheus has the metrics of the processes, because it collects them or they are pushed."
   type        = bool
 }
 

@@ -24,7 +24,6 @@ from ingest.http.requests import target_of
 from shared.config.lists import Network
 from shared.config.settings import Settings
 from shared.http.tenants import peer_of, tenant_of
-from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.retry import forever
 
@@ -347,11 +346,7 @@ class Doors:
         self._google: GoogleTokens | None = None
         if self._ring is not None and settings.audience:
             self._google = GoogleTokens(settings.audience, settings.google_certificates, clock)
-        elif self._ring is not None and self._ring.accounts:
-            raise SettingsError(
-                f"the keys file {settings.keys_file} has keys for service accounts: set COUNTERSINK_AUDIENCE to the URL"
-                " for which their ID tokens are made"
-            )
+        self._tell_unused()
         self._doors: list[Door] = []
 
     def add(self) -> Door:
@@ -392,6 +387,16 @@ class Doors:
             for door in self._doors:
                 door.forget()
             self._changed()
+            self._tell_unused()
+
+    def _tell_unused(self) -> None:
+        """Log that keys can't be used. It is no reason not to start: all others can be."""
+        if self._ring is not None and self._ring.accounts and self._google is None:
+            _log.error(
+                "keys for service accounts (%s, …) can't be used: set COUNTERSINK_AUDIENCE to the URL for which their"
+                " ID tokens are made",
+                next(iter(self._ring.accounts)),
+            )
 
 
 def is_local(sock: socket.socket) -> bool:

@@ -446,6 +446,7 @@ STARTS: Final = POOL % "container_startup_latencies_count"
 INGESTS: Final = RUN % ("container_startup_latencies_count", "")
 DEAD: Final = 'pubsub_googleapis_com:subscription_num_undelivered_messages{subscription_id="1"}'
 FULL: Final = 'redis_googleapis_com:stats_memory_usage_ratio{instance_id="1"}'
+PUSHED: Final = "countersink_start_time_seconds"
 SERIES: Final = {
     "CountersinkDeadLettersWait": ({DEAD: "3x70"}, {DEAD: "0x70"}),
     "CountersinkDeadLettersExpire": ({AGE: "500000x70"}, {AGE: "400000x70"}),
@@ -457,12 +458,19 @@ SERIES: Final = {
         {QUICK: "0+1x70", SLOW: "0+9x70", ALL: "0+9x70"},
         {QUICK: "0+9x70", SLOW: "0+10x70", ALL: "0+10x70"},
     ),
-    "CountersinkAbsent": ({INSTANCES: "1x70"}, {INSTANCES: "1x70", BILLED: "0+60x70"}),
+    "CountersinkAbsent": (
+        {INSTANCES: "1x70", PUSHED: "1x70"},
+        {INSTANCES: "1x70", BILLED: "0+60x70", PUSHED: "1x70"},
+    ),
     "CountersinkRestarts": ({STARTS: "0+2x70"}, {STARTS: "0x40 2x30", INGESTS: "0x40 20x30"}),
 }
 """What makes each alert on Google's metrics fire, and what does not. In queries, 1 stands for what Terraform knows."""
 ALSO: Final[list[tuple[str, tuple[dict[str, str], dict[str, str]]]]] = [
-    ("CountersinkRestarts", ({INGESTS: "0+2x70"}, {}))
+    ("CountersinkRestarts", ({INGESTS: "0+2x70"}, {})),
+    (
+        "CountersinkAbsent",
+        ({INSTANCES: "1x70", BILLED: "0+60x70"}, {INSTANCES: "1x70", BILLED: "0+60x70", PUSHED: "1x70"}),
+    ),
 ]
 
 
@@ -509,14 +517,19 @@ def test_each_alert_brings_its_runbook(files: Block, cloud_run: Block) -> None:
         assert "record" in rule or rule["annotations"].keys() == {"summary", "description", "runbook"}, rule
 
 
-def test_where_nothing_is_scraped_no_alert_needs_it(files: Block, cloud_run: Block, gke: Block) -> None:
-    """`absent(countersink_…)` would fire for ever."""
+def test_metrics_of_the_processes_are_there_where_alerts_need_them(files: Block, cloud_run: Block, gke: Block) -> None:
+    """Without them, `absent(countersink_…)` would fire for ever."""
     local = {name: said for block in files["locals"] for name, said in block.items()}
     assert "can(rule.alert) && var.scraped && " in local["from_prometheus"]
-    assert cloud_run["module"]["countersink"][0]["scraped"] is False
     assert gke["module"]["countersink"][0]["scraped"] is True
+    assert cloud_run["module"]["countersink"][0]["scraped"] is True
+    (own,) = [block["own"] for block in cloud_run["locals"] if "own" in block]
+    assert own["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] == "https://telemetry.googleapis.com/v1/metrics"
+    assert {"gcp.project_id", "location"} == {one.split("=")[0] for one in own["OTEL_RESOURCE_ATTRIBUTES"].split(",")}
+    (writer,) = cloud_run["resource"]["google_project_iam_member"]["pushes_metrics"]
+    assert (writer["role"], "ingest" in writer["for_each"]) == ("roles/monitoring.metricWriter", True)
     alerts = native(files, cloud_run)
-    assert not [name for name, alert in alerts.items() if "countersink_" in alert["query"]]
+    assert [name for name, alert in alerts.items() if "countersink_" in alert["query"]] == ["CountersinkAbsent"]
     assert {"CountersinkErrors", "CountersinkSlow", "CountersinkAbsent", "CountersinkRestarts"} <= alerts.keys()
     assert {"CountersinkDeadLettersWait", "CountersinkNothingApplied"} <= alerts.keys()
     replaced = local["from_google"].keys() & {rule.get("alert") for rule in RULES}
