@@ -13,7 +13,7 @@ from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
 from ingest.api import openapi
 from ingest.api.counter_metrics import CounterMetricsRoute
-from ingest.api.counters import READS, ReadRoutes, SetRoutes, ShardRoutes, render
+from ingest.api.counters import ALL_BY_VALUE, READS, ReadRoutes, SetRoutes, ShardRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import EventRoutes
 from ingest.api.fleet import FleetRoute
@@ -42,8 +42,8 @@ from shared.http.server import HttpServer
 from shared.http.shares import FairLock
 from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.ports.broker import LetterDesk, Publisher
-from shared.ports.overlay import Overlay, WholeOverlay
-from shared.ports.store import Jobs, RankedStore, Store, Tasks
+from shared.ports.overlay import Overlay
+from shared.ports.store import Jobs, Store, Tasks
 from shared.runtime.clock import Clock
 from shared.runtime.retry import forever
 from shared.runtime.traces import Traces
@@ -110,10 +110,8 @@ class Ingest:
         limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
-        largest: Largest | None = None
-        if isinstance(store, RankedStore) and isinstance(overlay, WholeOverlay):
-            largest = Largest(store, overlay, clock)
-        reads = ReadRoutes(self.reader, store, overlay, turns, largest)
+        largest, top = Largest(store, overlay, clock), settings.top if metered else ALL_BY_VALUE
+        reads = ReadRoutes(self.reader, store, overlay, turns, largest=largest, top=top)
         fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)

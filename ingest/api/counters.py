@@ -27,6 +27,7 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
+from shared.config.lists import MOST_RANKED, NameLimit
 from shared.config.settings import duration_of, flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.counters.largest import Largest
@@ -34,7 +35,7 @@ from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.shares import FairLock
 from shared.model.buckets import written_at
-from shared.model.errors import CrowdedError, NotAloneError
+from shared.model.errors import CrowdedError, NotAloneError, UnrankedError
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
 from shared.ports.overlay import Overlay
@@ -43,11 +44,12 @@ from shared.runtime import metrics
 
 READS: Final = 4
 """Reads that may take long, such as of many counters, at once. Tenants take turns."""
-MOST_LISTED: Final = 1_000
+MOST_LISTED: Final = MOST_RANKED
 DEFAULT_LISTED: Final = 100
+ALL_BY_VALUE: Final = (NameLimit("", MOST_LISTED),)
 NOT_BY_VALUE: Final = (
-    "'order=value' needs the data in a SQLite file: Datastore does not keep counters in the order of their values. Read"
-    " all pages and sort them, as 'countersink list --top' does"
+    "on Datastore, 'order=value' needs a prefix that COUNTERSINK_TOP names, and a 'limit' that it allows, as in"
+    " COUNTERSINK_TOP=page:=100. Or read all pages and sort them, as 'countersink list --top' does"
 )
 _EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
 NO_SEARCH: Final = (
@@ -83,8 +85,8 @@ class ListAsks(Age):
     page_token: PageToken = ""
     """The `next_page_token` of the previous page. Not with `order=value`, which has one page."""
     order: Literal["name", "value"] | None = None
-    """`value`: the largest counters, the largest first, and of equal ones in the order of their names. Only where the
-    data is in a SQLite file. Otherwise counters are in the order of their names.
+    """`value`: the largest counters, the largest first, and of equal ones in the order of their names. On
+    Datastore, only under prefixes that COUNTERSINK_TOP names. Otherwise counters are in the order of their names.
     """
     unused_for: Annotated[str | None, Read(_span), Meta(pattern=r"^[0-9]{1,9}[hdy]$", examples=["400d"])] = None
     """Only counters that were not changed for so long (hours, days, or years of 366 days), and of which nothing is
@@ -129,12 +131,20 @@ class ReadRoutes:
     """Answers reads. An answer that is not exact says so."""
 
     def __init__(
-        self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock, largest: Largest | None = None
+        self,
+        reader: Reader,
+        store: CounterNames,
+        overlay: Overlay,
+        turns: FairLock,
+        *,
+        largest: Largest,
+        top: Sequence[NameLimit],
     ) -> None:
-        """`largest`: finds the largest counters, where the store can."""
+        """`top`: how many of the largest counters may be asked for, under which prefixes."""
         self._reader = reader
         self._turns = turns
         self._largest = largest
+        self._top = top
         self._names = AllNames(store, overlay)
         self._rendered: dict[str, tuple[Reading, bytes]] = {}
 
@@ -202,10 +212,17 @@ class ReadRoutes:
     async def _by_value(self, prefixes: Sequence[str], limit: int, token: str) -> bytes:
         if token:
             raise Problem(422, "'page_token' can't stand beside 'order=value': it has one page", field="page_token")
-        if self._largest is None:
+        if any(self._most_under(prefix) < limit for prefix in prefixes):
             raise Problem(422, NOT_BY_VALUE, field="order")
-        readings, exact = await self._largest.read(prefixes, limit)
+        try:
+            readings, exact = await self._largest.read(prefixes, limit)
+        except UnrankedError as error:
+            raise Problem(422, str(error), field="order") from None
         return self._page(readings, None, _EXACT[exact])
+
+    def _most_under(self, prefix: str) -> int:
+        """How many of the largest counters under the prefix may be asked for."""
+        return max((one.most for one in self._top if prefix.startswith(one.prefix)), default=0)
 
     def _page(self, readings: Sequence[Reading], token: str | None, more: bytes) -> bytes:
         counters = b",".join([self._render(reading) for reading in readings])

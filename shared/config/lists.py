@@ -17,6 +17,8 @@ Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule)
 
 Network = IPv4Network | IPv6Network
 
+MOST_RANKED: Final = 1_000
+"""The most counters that a request for the largest can get."""
 MOST_COUNTERS: Final = 10**12
 """The most counters that a limit can allow."""
 
@@ -60,6 +62,15 @@ def name_limits(text: str) -> tuple[NameLimit, ...]:
     limits = _each(text, _name_limit)
     if len({limit.prefix for limit in limits}) < len(limits):
         raise ValueError("a prefix is there twice")
+    return limits
+
+
+def tops(text: str) -> tuple[NameLimit, ...]:
+    """How many of the largest counters may be asked for, such as `page:=1000`."""
+    limits = name_limits(text)
+    for limit in limits:
+        if not 1 <= limit.most <= MOST_RANKED:
+            raise ValueError(f"{limit.prefix}={limit.most}: the number must be from 1 to {MOST_RANKED}")
     return limits
 
 

@@ -321,6 +321,13 @@ class Settings:
         "page:=400d,quota:=90d; no prefix may begin with another one",
         "none",
     )
+    top: tuple[NameLimit, ...] = _setting(
+        (),
+        lists.tops,
+        "on Datastore, under which prefixes the largest counters may be asked for, and how many, such as page:=100,"
+        " where =100 is for all names; on a SQLite file they may always be",
+        "none",
+    )
     job_tasks: int = _setting(
         4, whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )

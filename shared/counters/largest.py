@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.counters.reader import Look, looking
 from shared.model.words import Reading, View
-from shared.ports.overlay import WholeOverlay
+from shared.ports.overlay import Overlay
 from shared.ports.store import RankedStore, Snapshot
 from shared.runtime.clock import Clock
 
@@ -20,7 +20,7 @@ MOST_AT_ONCE: Final = 10_000
 class Largest:
     """Finds the counters with the greatest values; of equal ones, those whose names come first."""
 
-    def __init__(self, store: RankedStore, overlay: WholeOverlay, clock: Clock) -> None:
+    def __init__(self, store: RankedStore, overlay: Overlay, clock: Clock) -> None:
         self._store = store
         self._overlay = overlay
         self._clock = clock
@@ -35,19 +35,23 @@ class Largest:
             names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_AT_ONCE + 1)]
             if len(names) > MOST_AT_ONCE:
                 return await self._in_turn(prefixes, limit), False
-            found = await self._at_once(prefixes, limit)
-            return found, self._overlay.shared and all(reading.exact for reading in found)
+            return await self._at_once(prefixes, limit)
 
-    async def _at_once(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
+    async def _at_once(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
+        whole = False
+
         async def candidates(snapshot: Snapshot) -> Mapping[str, View] | None:
+            nonlocal whole
             views, rest = await self._overlay.under(prefixes)
+            whole = self._overlay.shared and rest.exact
             if snapshot.time < rest.floor:
                 return None
             names = await self._store.largest(snapshot, prefixes, limit, views.keys())
             return {**dict.fromkeys(names, rest), **views}
 
         async with looking(self._store, self._overlay, self._clock, (), choose=candidates) as look:
-            return _largest(await _readings(look), limit)
+            readings = await _readings(look)
+            return _largest(readings, limit), whole and all(reading.exact for reading in readings)
 
     async def _in_turn(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
         pending = [name for prefix in prefixes for name in await self._overlay.names(prefix)]

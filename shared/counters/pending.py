@@ -439,7 +439,7 @@ class Pending:
         return self._index.page(prefix, after, limit) if self._index is not None else []
 
     def under(self, prefixes: Iterable[str]) -> tuple[dict[str, View], View]:
-        """See `WholeOverlay`."""
+        """See `Overlay`."""
         views = {name: self.view(name) for prefix in prefixes for name in self.names(prefix)}
         floor = max(self._floors.values(), default=self._floor)
         return views, View((), max(floor, self._floor), next(_VERSIONS), self.exact)

@@ -404,7 +404,7 @@ class DatastoreClient:
             call = partial(self._call, "RunQuery", request)
             batch = (await insist(call, TransientError, tries(TRIES), Backoff())).batch
             if batch.entity_results:
-                _READS.inc(len(batch.entity_results))
+                _READS.inc(1 if query.projection else len(batch.entity_results))
                 yield batch.entity_results
             elif batch.more_results != _NOT_FINISHED:
                 return

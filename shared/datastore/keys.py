@@ -9,7 +9,7 @@ from google.cloud.datastore_v1.types import query as _types
 
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import RefusedError, SettingsError
-from shared.model.words import Receipt, shard_key
+from shared.model.words import Receipt, last_name, shard_key
 
 Key = Any
 """A raw protobuf key."""
@@ -214,6 +214,7 @@ def receipt_of(entity: Any) -> Receipt:
 
 
 KEY: Final = "__key__"
+FIRST: Final = "\x00"
 Operator: Final = _types.PropertyFilter.Operator
 _Query: Final = _types.Query.pb()
 _PropertyFilter: Final = _types.PropertyFilter.pb()
@@ -238,6 +239,18 @@ def where(query: Any, name: str, operator: Any, **value: Any) -> Any:
     query.filter.composite_filter.op = _AND
     query.filter.composite_filter.filters.add(property_filter=condition)
     return query
+
+
+def within(query: Any, place: DatastorePlace, prefix: str, after: str = "", until: str | None = None) -> Any:
+    """Add the condition that key names begin with the prefix, come behind `after`, and not behind `until`. Returns the
+    query.
+    """
+    kind = query.kind[0].name
+    # One lower bound: the later of the two. Bytes of UTF-8 are in the order of code points, as strings are here.
+    begin, operator = (after, Operator.GREATER_THAN) if after >= prefix else (prefix, Operator.GREATER_THAN_OR_EQUAL)
+    # Without a lower bound the query would also find entities of others that have numbers for names.
+    where(query, KEY, operator, key_value=place.key(kind, begin or FIRST))
+    return where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=place.key(kind, last_name(prefix, until)))
 
 
 def expired(kind: str, now: StoreMillis, limit: int) -> Any:

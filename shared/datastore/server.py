@@ -12,25 +12,22 @@ import orjson
 from shared.datastore.client import DatastoreClient, MissingError, micros, millis
 from shared.datastore.keys import (
     COUNT,
-    KEY,
     DatastorePlace,
-    Operator,
     integer,
     name_of,
     transform,
     unindexed,
-    where,
+    within,
     write,
 )
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, SettingsError
 from shared.model.receipts import FORGOTTEN, HOUR, Promise
-from shared.model.words import Receipt, last_name
+from shared.model.words import Receipt
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
 
-FIRST: Final = "\x00"
 HEARD: Final = 30.0
 """Seconds. If no response has told the server's time for longer, `now` asks for it."""
 STALE: Final = 1.0
@@ -76,23 +73,12 @@ class DatastoreServer:
 
         The query is one for keys, in their order, and is changed.
         """
-        self._bound(query, prefix, after, until)
+        within(query, self._place, prefix, after, until)
         return [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]
 
     async def count(self, query: Any, prefix: str, most: int) -> int:
         """How many names that begin with the prefix the query finds; `most` if there are more. The query is changed."""
-        self._bound(query, prefix, "", None)
-        return await self._client.count(self._place.partition, query, most)
-
-    def _bound(self, query: Any, prefix: str, after: str, until: str | None) -> None:
-        kind = query.kind[0].name
-        # One lower bound: the later of the two. Bytes of UTF-8 are in the order of code points, as strings are here.
-        begin, operator = (
-            (after, Operator.GREATER_THAN) if after >= prefix else (prefix, Operator.GREATER_THAN_OR_EQUAL)
-        )
-        # Without a lower bound the query would also find entities of others that have numbers for names.
-        where(query, KEY, operator, key_value=self._place.key(kind, begin or FIRST))
-        where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last_name(prefix, until)))
+        return await self._client.count(self._place.partition, within(query, self._place, prefix), most)
 
 
 # Keeps the promises of flushers in Datastore: one entity among the receipts, which never expires.

@@ -161,20 +161,30 @@ class PastSnapshot:
         self.time = time
         self.as_of = WallSeconds(time / 1_000_000)
         self.now = millis(time)
-        self._client = client
-        self._place = place
+        self.client = client
+        self.place = place
         self._numbers = numbers
         self._disagreed = disagreed
+        self._totals: dict[str, Total] = {}
+        """Those that were read before, without dead receipts."""
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
-        question = SnapshotQuestion(self._place, counters, receipts, self._numbers)
+        known = {name: self._totals[name] for name in counters if name in self._totals} if self._totals else {}
+        totals, settled = await self._ask([name for name in counters if name not in known], receipts)
+        self._totals |= {name: total for name, total in totals.items() if not total.dead}
+        return {**known, **totals}, settled
+
+    async def _ask(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        question = SnapshotQuestion(self.place, counters, receipts, self._numbers)
         try:
-            question.learn((await self._client.look_up(question.keys, read_time=self.time)).entities)
-            await ask_for_dead(self._client, self._place, question, self.time)
+            question.learn((await self.client.look_up(question.keys, read_time=self.time)).entities)
+            await ask_for_dead(self.client, self.place, question, self.time)
             if more := question.more():
-                question.learn((await self._client.look_up(more, read_time=self.time)).entities)
+                question.learn((await self.client.look_up(more, read_time=self.time)).entities)
         except TransientError:
             self._disagreed()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
@@ -182,7 +192,7 @@ class PastSnapshot:
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         """See `Snapshot`."""
-        client, place = self._client, self._place
+        client, place = self.client, self.place
         followed, closed = followed_at(client, place, self.time), closed_at(client, place, self.time)
         if begin >= end:
             return Counts({}, *await asyncio.gather(followed, closed))

@@ -31,9 +31,10 @@ from shared.datastore.keys import (
     shard_of,
     where,
 )
+from shared.datastore.ranking import largest
 from shared.datastore.server import DatastoreServer, probe
 from shared.datastore.shards import compact, remove
-from shared.datastore.snapshot import LastShardNumbers
+from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
 from shared.model.errors import LateError, TransientError
 from shared.model.receipts import Promise
@@ -113,6 +114,8 @@ class DatastoreAuditData:
             yield [one for one in results if name_of(one.entity.key)[1]]
 
 
+MOST_NAMES: Final = 2**31 - 1
+"""A limit for names of dead letters, which are few."""
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
@@ -285,6 +288,17 @@ class DatastoreStore:
         query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
         return await (await self.server()).names(query, prefix, after, None)
+
+    async def largest(
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+    ) -> Sequence[str]:
+        assert isinstance(snapshot, PastSnapshot)  # noqa: S101 - its own
+        found: list[str] = []
+        for prefix in prefixes:
+            dead = await self.dead_names(prefix, "", MOST_NAMES)
+            known = {*besides, *dead}
+            found += [*dead, *await largest(snapshot, prefix, limit, known)]
+        return found
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         kinds, most = self._place.kinds, min(limit, DELETES_AT_ONCE)

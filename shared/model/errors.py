@@ -130,6 +130,10 @@ class CrowdedError(CountersinkError):
     """So few shards could not hold the value. Nothing was changed."""
 
 
+class UnrankedError(CountersinkError):
+    """Finding the largest counters would take too much work. The message says what to do."""
+
+
 class NotAloneError(CountersinkError):
     """Another application writes to the same shards and would not notice the change. Nothing was changed."""
 

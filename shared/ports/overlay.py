@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from shared.model.buckets import Instant
 from shared.model.words import Envelope, View
@@ -37,6 +37,14 @@ class Overlay(Protocol):
         bytes: at most `limit`. Fewer mean that there are no more. It lets other tasks have a turn if there are many.
 
         If it may lack entries of other processes it returns what it has, or with `exact` raises `InexactError`.
+        """
+        ...
+
+    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
+        """The views of all counters with an entry whose names start with one of the prefixes, and the view that fits
+        all others there: it has no entries, and the highest floor of any counter. All at one instant within the call.
+
+        If it may lack entries of other processes, none of the views is exact.
         """
         ...
 
@@ -87,16 +95,5 @@ class Overlay(Protocol):
     async def unsettled(self, limit: int) -> Mapping[str, str]:
         """Receipt keys of entries that have waited for long. Each is named again after an interval that doubles. With
         each, the first time, the id of its envelope if this process made that; else nothing.
-        """
-        ...
-
-
-@runtime_checkable
-class WholeOverlay(Overlay, Protocol):
-    """An overlay that can show everything that is pending at one instant."""
-
-    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
-        """The views of all counters with an entry whose names start with one of the prefixes, and the view that fits
-        all others there: it has no entries, and the highest floor of any counter. All at one instant within the call.
         """
         ...

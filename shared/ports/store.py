@@ -61,7 +61,6 @@ class Snapshots(Protocol):
         ...
 
 
-@runtime_checkable
 class RankedStore(Snapshots, Protocol):
     """Also finds the largest counters."""
 
@@ -70,7 +69,8 @@ class RankedStore(Snapshots, Protocol):
     ) -> Sequence[str]:
         """Enough counters under each of the prefixes, by one of its own snapshots, for the `limit` largest besides
         these: those of the greatest totals (of equal ones, by name), and all with dead receipts. Counters that were
-        deleted, and are 0, may be left out. Other tasks have a turn meanwhile.
+        deleted, and are 0, may be left out. `UnrankedError` if that would be too much work.
+        Other tasks have a turn meanwhile.
         """
         ...
 
@@ -457,7 +457,7 @@ class Cleanup(StoreClock, Protocol):
         ...
 
 
-class Store(Commits, Periods, CounterNames, ShardNumbers, Accounts, Cleanup, Protocol):
+class Store(Commits, Periods, RankedStore, CounterNames, ShardNumbers, Accounts, Cleanup, Protocol):
     """Holds shards, configs and receipts."""
 
 

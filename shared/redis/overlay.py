@@ -10,13 +10,14 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 from shared.counters.pending import UNSEEN
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import Membership, StoppedMembers
-from shared.model.buckets import NEVER, Instant
+from shared.model.buckets import BEGINNING, NEVER, Instant
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.receipts import Ages, Promise, ages
@@ -25,7 +26,7 @@ from shared.ports.store import Commits
 from shared.redis import scripts
 from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member
 from shared.redis.own_entries import MOST_ENTRIES, Copy, PublishTry, read
-from shared.redis.scripts import HEARD, NAMES
+from shared.redis.scripts import HEARD, NAMES, Script
 from shared.redis.server import TIMEOUT, AwayError, Links, Server
 from shared.runtime.clock import Clock
 from shared.runtime.retry import ended, set_within
@@ -134,13 +135,18 @@ class Views:
 # Lists the counters that have an entry in Redis.
 
 
+def bounds_of(prefix: str) -> tuple[bytes, bytes]:
+    """The first and the last name with this prefix."""
+    return b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
+
+
 async def names_in(
     server: Server, overlay: NamedOverlay, prefix: str, after: str, limit: int | None
 ) -> Sequence[str] | None:
     """What Redis answers; None if it does not."""
     if not server.up or not overlay.epoch:
         return None
-    first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
+    first, last = bounds_of(prefix)
     if after and after >= prefix:
         first = b"(" + after.encode()
     with contextlib.suppress(AwayError):
@@ -301,46 +307,75 @@ class RedisOverlay:
         shown: Mapping[str, View] = {}
         if self._server.up:
             with contextlib.suppress(AwayError):
-                shown = await self._shown(names)
-        if len(shown) == len(names) and (self._member is None or self._member.joined()):
+                shown, _ = await self._shown(partial(self._told_of, names), self._views)
+        if len(shown) == len(names) and self._has_joined():
             return shown
         here = self._copy.view(names)
         return {name: both(shown[name], here[name]) if name in shown else here[name] for name in names}
 
-    async def _shown(self, names: Sequence[str]) -> Mapping[str, View]:
+    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
+        """See `Overlay`. If Redis is away, or has too many entries to show, the views are not exact."""
+        if self._server.up:
+            with contextlib.suppress(AwayError):
+                shown, of = await self._shown(partial(self._told_under, prefixes), Views())
+                if self._has_joined():
+                    return shown, View((), of.floor, next(_VERSIONS), of.exact, of.epoch)
+        names = [name for prefix in prefixes for name in await self.names(prefix)]
+        return await self.view(names), View((), BEGINNING, next(_VERSIONS), exact=False)
+
+    def _has_joined(self) -> bool:
+        """Whether all that this process has accepted is in Redis."""
+        return self._member is None or self._member.joined()
+
+    async def _shown(
+        self, ask: Callable[[NamedOverlay], Awaitable[_Told | None]], views: Views
+    ) -> tuple[Mapping[str, View], Context]:
         """Views from Redis, with a look at the fleet that began after the question, or is fresh enough.
         See ADR 18, rule 2.
         """
         overlay, look = self._named(), self._looks.fresh()
         if look is None:
-            look, views = await asyncio.gather(self._looks.get(), self._told(names, overlay))
+            look, told = await asyncio.gather(self._looks.get(), ask(overlay))
         else:
-            views = await self._told(names, overlay)
+            told = await ask(overlay)
         if look is not None and look.fleet.overlay != overlay:
-            overlay, views = look.fleet.overlay, await self._told(names, look.fleet.overlay)
-        if views is None:
-            return {}
-        question, floor, unsure, hashes = views
+            overlay, told = look.fleet.overlay, await ask(look.fleet.overlay)
+        if told is None:
+            raise AwayError("the fleet has not named an overlay yet")
         changed = look.changed if look is not None else 0
         young = self._looks.young() > 0
-        exact = look is not None and look.fleet.whole() and unsure is not None and not young
+        exact = look is not None and look.fleet.whole() and told.unsure is not None and not young
         epoch = f"{overlay.nonce}{YOUNG * young}"  # what is read until then is void afterwards
-        return self._views.answer(question, hashes, Context(epoch, exact, max(floor, changed)), unsure or ())
+        of = Context(epoch, exact, max(told.floor, changed))
+        return views.answer(told.question, told.hashes, of, told.unsure or ()), of
 
-    async def _told(self, names: Sequence[str], overlay: NamedOverlay) -> _Told | None:
+    async def _told_of(self, names: Sequence[str], overlay: NamedOverlay) -> _Told | None:
+        question = self._views.question(names, overlay.nonce)
+        return await self._told(scripts.VIEW, overlay, question, [*question.arguments()])
+
+    async def _told_under(self, prefixes: Collection[str], overlay: NamedOverlay) -> _Told | None:
+        bounds = [bound for prefix in prefixes for bound in bounds_of(prefix)]
+        told = await self._told(scripts.UNDER, overlay, ViewQuestion((), {}), bounds)
+        if told is None:
+            return None
+        names = [name.decode() for name in told.hashes[::2]]
+        return told._replace(question=ViewQuestion(names, {}), hashes=told.hashes[1::2])
+
+    async def _told(
+        self, script: Script, overlay: NamedOverlay, question: ViewQuestion, arguments: Sequence[Any]
+    ) -> _Told | None:
         """What the overlay answers; None if the fleet has not named one yet."""
         if not overlay.epoch:
             return None
         while True:
-            question = self._views.question(names, overlay.nonce)
             ages = self._known.ages()
-            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
+            reply = await self._server.ask(script, overlay, *(ages or NO_AGE_LIMIT), *arguments)
             if reply[0] == b"ok":
                 few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
                 return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
-                raise AwayError("Redis is not the overlay of the fleet")
+                raise AwayError("Redis is not the overlay of the fleet, or has too much to show")
             await self._server.ask(scripts.FORGET, overlay, (ages or NO_AGE_LIMIT).over)
 
     def _named(self) -> NamedOverlay:

@@ -219,35 +219,61 @@ return {'ok'}
 never will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
 """
 
-VIEW: Final = Script(
-    BEGIN
-    + """
+_SHOW: Final = """
 local oldest = redis.call('ZRANGE', P .. 'old', 0, 0, 'WITHSCORES')
 if oldest[1] and tonumber(oldest[2]) < tonumber(ARGV[2]) then return {'old'} end
 local unsure = {}
 if oldest[1] and tonumber(oldest[2]) <= tonumber(ARGV[3]) then
   unsure = redis.call('ZRANGEBYSCORE', P .. 'old', '-inf', ARGV[3], 'LIMIT', 0, MOST_UNSURE)
 end
-local reply, shown = {'ok', redis.call('HGET', EPOCH, 'floor'), unsure}, 0
+local reply, shown = {'ok', redis.call('HGET', EPOCH, HIGHEST), unsure}, 0
+local function show(counter)
+  shown = shown + redis.call('HLEN', counter)
+  if shown > MOST_SHOWN then
+    reply[#reply + 1] = 'many'
+  else
+    reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
+  end
+end
+""".replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
+
+VIEW: Final = Script(
+    BEGIN
+    + _SHOW.replace("HIGHEST", "'floor'")
+    + """
 for at = 4, #ARGV, 2 do
   local counter = P .. 'c:' .. ARGV[at]
   local version = redis.call('HGET', counter, 'v')
   if version and version ~= ARGV[at + 1] then
-    shown = shown + redis.call('HLEN', counter)
-    if shown > MOST_SHOWN then
-      reply[#reply + 1] = 'many'
-    else
-      reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
-    end
+    show(counter)
   else
     reply[#reply + 1] = version or ''
   end
 end
 return reply
-""".replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
+"""
 )
 """Arguments: identity, a time as for FORGET, another such time, then (counter, known version)… Answers `old` if
 FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other time.
+"""
+
+UNDER: Final = Script(
+    BEGIN
+    + _SHOW.replace("HIGHEST", "'top'")
+    + """
+for at = 4, #ARGV, 2 do
+  for _, name in ipairs(redis.call('ZRANGEBYLEX', P .. 'names', ARGV[at], ARGV[at + 1])) do
+    reply[#reply + 1] = name
+    show(P .. 'c:' .. name)
+    shown = shown - 2 -- the floor and the version are no entries
+    if reply[#reply] == 'many' then return {'many'} end
+  end
+end
+return reply
+"""
+)
+"""Arguments: identity and two times as for VIEW, then (first, last name)… as for NAMES. Answers as VIEW does, but with
+the highest floor of any counter, and before the entries of each counter that has some its name; or `many`.
 """
 
 HOLDS: Final = Script(

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Sequence
 
 from shared.model.words import ShardAdd
-from shared.ports.store import RankedStore, Store
+from shared.ports.store import Store
 from tests.contracts.dead import buried, dead
 from tests.contracts.removals import delete
 from tests.contracts.store import commit
 
 
 async def largest(store: Store, limit: int, *prefixes: str, besides: Collection[str] = ()) -> Sequence[str]:
-    assert isinstance(store, RankedStore)
     async with store.snapshot() as snapshot:
         return await store.largest(snapshot, prefixes or ("",), limit, besides)
 
@@ -45,7 +44,6 @@ class RankedContract:
         assert {*await largest(store, 2)} >= {"b", "d"}
 
     async def test_it_is_of_the_instant_of_the_snapshot(self, store: Store) -> None:
-        assert isinstance(store, RankedStore)
         await store.apply(commit(("a", 9), ("b", 8)))
         async with store.snapshot() as snapshot:
             await store.apply(commit(("b", 10)))

@@ -14,6 +14,7 @@ from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
+from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.contracts.suites import StoreSuites
@@ -31,7 +32,7 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(StoreSuites, AppliedContract):
+class TestBlind(StoreSuites, AppliedContract, RankedContract):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.

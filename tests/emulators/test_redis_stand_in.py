@@ -50,6 +50,7 @@ def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
             scripts.VIEW,
             [chance.choice([0, 10]), chance.choice([0, 20]), *(part for name in names for part in (name, ""))],
         ),
+        (scripts.UNDER, [chance.choice([0, 10]), chance.choice([0, 20]), "[" + names[0], "[d"]),
         (scripts.HOLDS, KEYS),
         (UNSETTLED, [10]),
         (scripts.GONE, [key, publish_try, "other", "x.0"]),

@@ -8,7 +8,7 @@ from shared.redis.scripts import WITHDRAW
 from tests.mutations.mutation import Instead, around, calling, mutation, replaced, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET
 
-_OF_ENTRIES = ("WRITE", "WITHDRAW", "SETTLE", "RAISE", "FORGET", "VIEW", "HOLDS", "UNSETTLED", "GONE")
+_OF_ENTRIES = ("WRITE", "WITHDRAW", "SETTLE", "RAISE", "FORGET", "VIEW", "UNDER", "HOLDS", "UNSETTLED", "GONE")
 _SCRIPTS = (
     *(f"shared.redis.scripts.{name}" for name in _OF_ENTRIES),
     *(f"shared.redis.scripts.{name}" for name in ("HEARD", "FENCE")),

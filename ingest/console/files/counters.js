@@ -24,7 +24,7 @@ export function counters(chosen) {
   let asked = 0;
   let shown = [];
   let by = "contains"; // or "prefix", where the service can't search, as on Google Cloud
-  let sorts = true; // whether it can, which it can't there
+  const unsorted = new Set(); // searches whose counters it can't sort by value: there, COUNTERSINK_TOP names those that it can
   let due = 0;
   let isWanted = false; // the search, before it is shown
 
@@ -100,7 +100,7 @@ export function counters(chosen) {
     spark.work();
   }
 
-  const bySize = () => order.value === "value" && sorts && (by === "prefix" || !find.value);
+  const bySize = () => order.value === "value" && !unsorted.has(find.value) && (by === "prefix" || !find.value);
 
   async function listed(text) {
     const most = order.value === "value" && text && by === "contains" ? MOST : limit; // those are sorted here
@@ -110,7 +110,7 @@ export function counters(chosen) {
       due = performance.now() + REST * (performance.now() - begun - QUICK);
       return answer;
     } catch (error) {
-      if (error instanceof ApiError && error.field === "order") sorts = false;
+      if (error instanceof ApiError && error.field === "order" && !unsorted.has(find.value)) unsorted.add(find.value);
       else if (error instanceof ApiError && error.field === "contains") by = "prefix";
       else throw error;
       say(label, by === "prefix" ? "Names that begin with" : "Names that contain");

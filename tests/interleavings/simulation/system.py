@@ -14,6 +14,7 @@ from flusher.shards import Growth
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import OverlayCleanup, Publishing
 from ingest.accept.spool import Spool
+from shared.counters.largest import Largest
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
@@ -77,6 +78,7 @@ class Ingest:
     owner: str
     publishing: Publishing
     reader: Reader
+    largest: Largest
     series: SeriesReader
     setter: Setter
     clock: LoopClock
@@ -202,7 +204,8 @@ class System:
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
             setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
             series = SeriesReader(store, overlay, clock, ALL_KEPT)
-            self.ingests.append(Ingest(owner, publishing, reader, series, setter, clock, disk))
+            largest = Largest(store, overlay, clock)
+            self.ingests.append(Ingest(owner, publishing, reader, largest, series, setter, clock, disk))
             self._go(forever(OverlayCleanup(store, overlay).settle_once, 2.0))
             self._go(publishing.awake.watch())
 

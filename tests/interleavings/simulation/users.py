@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.accept.drafts import Batch, Draft
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest
+from shared.model.buckets import WallSeconds
 from shared.model.errors import BrokerRejectedError, CountersinkError
 from shared.model.receipts import key_of_set
 from shared.model.words import Increment, Message, Reading
@@ -126,6 +127,8 @@ class Users:
             await self.read(self._random.choice(self._system.readers()), self._random.sample(COUNTERS, 2), max_age)
             if self._random.random() < 0.2:
                 await self.read_series(self._random.choice(self._system.readers()), self._random.choice(COUNTERS))
+            if self._random.random() < 0.2:
+                await self.read_largest(self._random.choice(self._system.readers()), self._random.randint(1, 3))
             await asyncio.sleep(self._random.expovariate(6))
 
     async def read(
@@ -171,6 +174,25 @@ class Users:
         if task.result().exact:
             self._history.read_series(task.result(), answered)
         return task.result().exact
+
+    async def read_largest(self, ingest: "Ingest", limit: int) -> None:
+        """Each total is right, the largest comes first, and if all have room, one that is not there is 0."""
+        reader = f"{ingest.owner} by value"  # it keeps no bases, so what it sees unanswered is its own
+        before = {counter: self._history.before(counter, reader) for counter in COUNTERS}
+        with self._system.acting(ingest.owner):
+            task = self._loop.create_task(ingest.largest.read([""], limit))
+        await asyncio.wait([task], timeout=self._system.patience)
+        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+            return
+        found, exact = task.result()
+        assert [*found] == sorted(found, key=lambda one: (-one.value, one.name))
+        if not self._history.judges(found) or not exact:
+            return
+        others = {*COUNTERS} - {one.name for one in found} if limit == len(COUNTERS) else ()
+        none = Reading("", 0, 0, exact=True, as_of=WallSeconds(0), shards=0, exists=False)
+        for reading in (*found, *(none._replace(name=name) for name in others)):
+            epochs = self._system.store.epochs(reading.name)
+            self._history.read(reading, reader, before[reading.name], epochs)
 
     async def count_once(self) -> None:
         """Somebody who counts now and then."""

@@ -162,6 +162,12 @@ class RemoteOverlay(KeptByBroker):
         )
         return found
 
+    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
+        found: tuple[Mapping[str, View], View] = await self._network.call(
+            self._owner, "under", lambda: self._overlay.under(prefixes)
+        )
+        return found
+
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
 
@@ -233,6 +239,9 @@ class _RemoteStore(Remote):
 
         chosen = await self._network.call(self._owner, "snapshot", choose)
         yield Remote(self._network, self._owner, chosen, {"read": "read", "counts": "read"})
+
+    async def largest(self, snapshot: Remote, *asked: Any) -> Any:
+        return await self._network.call(self._owner, "read", partial(self._server.largest, snapshot._server, *asked))
 
 
 _OF_STORES: Final = ("apply", "receipts", "applied", "dead", "marks", "shards", "compact")

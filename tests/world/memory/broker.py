@@ -193,6 +193,9 @@ class MemoryOverlay(KeptByBroker):
     ) -> Sequence[str]:
         return self._pending.names(prefix, after, limit, exact=exact)
 
+    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
+        return self._pending.under(prefixes)
+
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return self._pending.holds(keys)
 
