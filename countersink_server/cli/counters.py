@@ -124,7 +124,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str, description: str) -> Any:
     parser = _add(commands, name, _change, help_, description)
     parser.add_argument("name", **_NAME)
-    parser.add_argument("--key", help="key of the change, which happens once however often you send it [a new key]")
+    parser.add_argument(
+        *("--idempotency-key", "--key"),
+        dest="key",
+        metavar="KEY",
+        help="key of the change, which happens once however often you send it [a new key]",
+    )
     parser.set_defaults(change=name)
     return parser
 
@@ -196,13 +201,14 @@ async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
     from countersink import UnavailableError  # noqa: PLC0415 (as above)
 
     if (options.key or "").startswith(("csk_", "cpk_")):
-        options.refuse(f"argument --key: this is an access key: put it into {KEY}")
+        options.refuse(f"argument --idempotency-key: this is an access key: put it into {KEY}")
     change = getattr(client, options.change)
     values = (options.value,) if options.change == "set" else ()
     try:
         changed = await change(options.name, *values, key=options.key)
     except UnavailableError as error:
-        raise CountersinkError(f"{error} Repeat the command with --key {error.id}: it happens once") from error
+        again = f"Repeat the command with --idempotency-key {error.id}: it happens once"
+        raise CountersinkError(f"{error} {again}") from error
     if options.json:
         tell(json_of({name: getattr(changed, name) for name in changed.__slots__}))
     else:

@@ -86,8 +86,9 @@ def test_a_counter_is_set_reset_and_deleted(shell: Shell) -> None:
     shell.said("incr", "changed")
     assert shell.said("delete", "changed") == "changed  was 1, is 0\n"
     assert shell.said("list", "--prefix", "changed") == ""
-    code, _, (line,) = shell("reset", "a", "--url", "http://127.0.0.1:1", "--patience", "0.1", "--key", "x1")
-    assert (code, line.endswith("Repeat the command with --key x1: it happens once")) == (1, True)
+    nowhere = ("--url", "http://127.0.0.1:1", "--patience", "0.1")
+    code, _, (line,) = shell("reset", "a", *nowhere, "--idempotency-key", "x1")
+    assert (code, line.endswith("Repeat the command with --idempotency-key x1: it happens once")) == (1, True)
     assert shell("set", "changed", "much").code == 2
     assert shell("set", "changed", "9007199254740992").code == 1
 
