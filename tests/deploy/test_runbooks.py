@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from countersink_server.cli.main import parser_of_all
 from ingest.access.keys import find, parse
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
@@ -49,7 +51,7 @@ def test_each_alert_says_what_to_type_and_when_it_is_over(name: str) -> None:
         elif program == "flushers":
             assert int(words[0]) > 2
         else:
-            assert program in ("df", "gcloud", "journalctl", "kubectl", "sudo", "sysctl", "timedatectl")
+            assert program in ("df", "gcloud", "journalctl", "kubectl", "sudo", "sysctl", "terraform", "timedatectl")
 
 
 def test_the_logs_have_what_the_platform_says_and_what_ended_processes_said() -> None:
@@ -112,3 +114,37 @@ def test_keys_are_replaced_without_a_moment_in_which_neither_is_valid(platform: 
     assert not [*(tmp_path / "tmp").iterdir()]
     restarts = (tmp_path / "restarts").read_text().splitlines() if (tmp_path / "restarts").exists() else []
     assert len(restarts) == (0 if platform == 1 else 2)  # Kubernetes shows processes the change
+
+
+def test_a_backup_is_restored_on_one_machine(tmp_path: Path) -> None:
+    """As the guide says, with another folder in place of /var/lib, and without systemd."""
+    (block,) = re.findall(r"```console\n(sudo ls .*?)```", (ROOT / "docs" / "data-file.md").read_text(), re.DOTALL)
+    countersink = f"{sys.executable} -m countersink_server"
+    data, backup = tmp_path / "countersink", tmp_path / "countersink-backup" / "2026-01-01T033000.db"
+    backup.parent.mkdir()
+    prelude = f"""
+    set -e
+    export XDG_STATE_HOME={tmp_path}/state
+    sudo() {{ case "$1" in systemctl) echo "$2" ;; *) "$@" ;; esac; }}
+    cs() {{ {countersink} "$@" --data {data}; }}
+    """
+    shell(f"{prelude} COUNTERSINK_EXISTING=yes cs provision; cs incr a --by 3; cs backup {backup}; cs incr a --by 4")
+    said = shell(prelude + block.replace("/var/lib", str(tmp_path)) + "cs get a")
+    assert [one for one in said.splitlines() if one in ("stop", "start")] == ["stop", "start"]
+    assert said.splitlines()[-1].split()[-1] == "3"
+
+
+def test_the_restored_database_of_gke_is_that_of_the_overlay_and_of_terraform(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "google-cloud-outages.md").read_text()
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    for root in ("gke", "cloudrun"):
+        variables = tmp_path / "deploy" / root / "terraform.tfvars"
+        variables.write_text('project = "p"\ndatabase = "before"\n')
+        lines = re.findall(rf"^ +((?:sed|echo) .*deploy/{root}/.*)$", text, re.MULTILINE)
+        assert len(lines) == 2
+        shell("\n".join(lines), tmp_path)
+        assert variables.read_text() == 'project = "p"\ndatabase = "restored"\n'
+    (line,) = re.findall(r"^ +(sed .*kustomization.yaml)$", text, re.MULTILINE)
+    shell(line, tmp_path)
+    built = run(program("kubectl"), "kustomize", tmp_path / "deploy" / "kubernetes" / "overlays" / "gke")
+    assert "COUNTERSINK_STORE: datastore://PROJECT/restored\n" in built
