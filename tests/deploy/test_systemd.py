@@ -1,7 +1,9 @@
 """systemd reads the unit without a complaint, and finds it well confined."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +11,7 @@ import pytest
 
 from countersink_server.cli.main import parser_of_all
 from tests.meta.checkout import ROOT
-from tests.needs import program
+from tests.needs import missing, program
 
 UNIT: Final = ROOT / "deploy" / "countersink.service"
 BACKUP: Final = UNIT.with_name("countersink-backup.service")
@@ -78,3 +80,43 @@ def test_a_backup_is_made_each_night_by_the_user_of_the_data(tmp_path: Path) -> 
     command = re.sub(r"\$\(.*?\)", "now", command)
     assert parser_of_all().parse_args(command.split()).data == "/var/lib/countersink"
     assert exposure(tmp_path / BACKUP.name) < MOST_EXPOSED + 1
+
+
+HANDED_OVER: Final = """
+import os, struct, subprocess, sys
+from pathlib import Path
+from ingest.access.keys import content_of
+kind, by, user = *sys.argv[1:], 64000
+place = Path("/mnt")
+subprocess.run(["mount", "-t", kind, "none", place], check=True)
+file = place / "keys.json"
+file.write_bytes(b"{}")
+for one, mode, may in ((file, 0o400, 4), (place, 0o500, 5)):
+    one.chmod(mode)
+    if by == "entry":  # of an access control list: the owner, the user, the group, the most for these two, others
+        entries = [(1, may, -1), (2, may, user), (4, 0, -1), (16, may, -1), (32, 0, -1)]
+        packed = b"".join(struct.pack("<HHi", *entry) for entry in entries)
+        os.setxattr(one, "system.posix_acl_access", struct.pack("<I", 2) + packed)
+    elif by == "owner":
+        os.chown(one, user, user)
+subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+os.setgroups([])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+print(content_of(file).decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "reads"), [("tmpfs", "entry", True), ("ramfs", "owner", True), ("tmpfs", "nothing", False)]
+)
+def test_the_unit_reads_the_keys_that_are_handed_over(kind: str, by: str, reads: bool) -> None:
+    """LoadCredential= makes a read-only file system with a file of root's that names the user of the unit, or where no
+    file system knows such entries, with a file of that user's. A file that is root's alone can't be read.
+    """
+    if os.geteuid() != 0:
+        missing("only root can mount")
+    command = [program("unshare"), "--mount", sys.executable, "-c", HANDED_OVER, kind, by]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0, done.stdout.strip() == "{}") == (reads, reads), done.stderr
+    assert reads or "can't be read (Permission denied)" in done.stderr
