@@ -13,6 +13,7 @@ from shared.http.heads import Heads, RefusedError
 from shared.model.errors import CountersinkError, OverloadedError, StorageFullError, TransientError
 from tests.http.both_ways import END, by_aiohttp, check, check_totals, connected, pair, post, refused
 from tests.http.faults import failing
+from tests.http.fuzz import parsers
 from tests.http.fuzz.plan import framed
 from tests.http.service import Service
 
@@ -154,18 +155,13 @@ async def test_what_is_plain_goes_the_short_way_and_is_answered_the_same(service
 
 
 async def test_what_is_not_is_answered_the_same(services: tuple[Service, Service]) -> None:
-    for request in LONG:
-        await check(services, [post(), request, post(), END], patient=True)
-    for request in await _http(services):
-        await check(services, [post(), request, post(), END])
-
-
-async def _http(services: tuple[Service, Service]) -> list[bytes]:
-    """Those of them after which the connection goes on. aiohttp forgets what came in one piece with what is not HTTP or
-    behind an upgrade that it does not know, and what comes in one piece is a matter of luck.
+    """In one piece only that after which the connection goes on. aiohttp forgets what came in one piece with what is
+    not HTTP or behind an upgrade that it does not know, and what comes in one piece is a matter of luck.
     """
-    answers = {request: await check(services, [request, END], patient=True) for request in LONG}
-    return [request for request in LONG if b'{"version":' in answers[request] and b"Upgrade:" not in request]
+    for request in LONG:
+        pieces = [post(), request, post(), END]
+        if b'{"version":' in await check(services, pieces, patient=True) and b"Upgrade:" not in request:
+            await check(services, pieces)
 
 
 @pytest.mark.parametrize(
@@ -186,24 +182,19 @@ async def test_what_only_looks_like_a_request_is_none(
         await check(services, [*first, around[0], post(), around[1] or END, END], patient=True)
 
 
-@pytest.mark.parametrize("where", ["name", "header", "value"])
-async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Service], where: str) -> None:
-    for number in range(256):
-        byte = bytes([number])
-        request = {
-            "name": post(name=b"a%bb" % byte),
-            "header": post(None, b"X%bY: z\r\n" % byte),
-            "value": post(None, b"X: y%bz\r\n" % byte),
-        }[where]
-        await check(services, [request, END], patient=True)
+async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Service]) -> None:
+    for byte in (bytes([number]) for number in range(256)):
+        await check(services, [post(name=b"a%bb" % byte), END], patient=True)
+        for header in (b"X%bY: z\r\n" % byte, b"X: y%bz\r\n" % byte):
+            assert parsers.difference(parsers.head, post(None, header)) == ""
 
 
 def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
     async def run() -> None:
         async with pair(tmp_path, body_timeout=60.0, head_timeout=60.0) as services:  # real ones
-            for request in (*SHORT, *LONG):
+            for request in (*SHORT, *LONG[::4]):
                 await check(services, [post(), request, post(), END], patient=True)
-            for one in framed(100):
+            for one in framed(25):
                 await check(services, [*(piece for piece, _ in one.pieces()), END])
             await check_totals(services)
 
