@@ -6,6 +6,7 @@ From this table follow the router (ingest/http/router.py), what keys may do (`Ta
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Annotated, Any, Final, NamedTuple, get_origin, get_type_hints
 
 from msgspec import Struct
@@ -92,11 +93,11 @@ class Route:
 
     def asks(self) -> type[Struct] | None:
         """The parameters in the query and in headers. None: the query must be empty."""
-        return next((one for one in self._gets() if not issubclass(one, Body)), None)
+        return next((one for one in _structs(self.handler) if not issubclass(one, Body)), None)
 
     def body(self) -> type[Body] | None:
         """The JSON body."""
-        return next((one for one in self._gets() if issubclass(one, Body)), None)
+        return next((one for one in _structs(self.handler) if issubclass(one, Body)), None)
 
     def answers(self) -> Mapping[int, Gives]:
         """All good answers."""
@@ -105,9 +106,12 @@ class Route:
         found = get_type_hints(self.handler, include_extras=True)["return"]
         return {200: Gives(found.__metadata__[0] if get_origin(found) is Annotated else found)}
 
-    def _gets(self) -> list[type[Struct]]:
-        hints = get_type_hints(self.handler)
-        return [hint for name, hint in hints.items() if name != "return" and issubclass(hint, Struct)]
+
+@cache
+def _structs(handler: Callable[..., Any]) -> list[type[Struct]]:
+    """What it takes."""
+    hints = get_type_hints(handler)
+    return [hint for name, hint in hints.items() if name != "return" and issubclass(hint, Struct)]
 
 
 _FOR_PAGES: Final = frozenset({"count", "read"})

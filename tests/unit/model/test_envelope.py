@@ -3,7 +3,7 @@
 import json
 from hashlib import sha256
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part
@@ -26,6 +26,7 @@ def test_a_small_envelope_is_not_divided(envelope: Envelope) -> None:
     assert {name: entry.delta + sum(d for _, d in entry.keyed) for name, entry in entries.items()} == added(envelope)
 
 
+@settings(max_examples=30)  # of up to 5,200 entries
 @given(st.integers(0, 2_600), st.integers(0, 2_600), st.randoms())
 def test_a_large_one_is_divided_the_same_way_each_time(counters: int, ids: int, chance: object) -> None:
     names = [f"c{number}" for number in range(counters)]
