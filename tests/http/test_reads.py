@@ -114,8 +114,7 @@ async def test_a_thousand_names_are_most(service: Service) -> None:
 
 
 @pytest.mark.parametrize("when", ["pending", "applied", "half"])
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
-async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, when: str, limit: int) -> None:
+async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, when: str) -> None:
     names = ["p:", "p:1", "p:10", "p:2", "p:é", "p:\uffff", "p:\U0001f600"]
     if when == "half":
         await service.post("/v1/increments", json.dumps({"counters": dict.fromkeys(names[::2], 1)}).encode())
@@ -124,17 +123,18 @@ async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, wh
     await service.post("/v1/increments", json.dumps({"counters": counters}).encode())
     if when == "applied":
         await service.apply()
-    found: list[str] = []
-    token = ""
-    while True:
-        page = (await service.get(f"/v1/counters?prefix=p:&limit={limit}{token}")).json
-        found += [item["name"] for item in page["counters"]]
-        assert all(item["exists"] for item in page["counters"])
-        if page["next_page_token"] is None:
-            break
-        assert len(page["counters"]) == limit
-        token = f"&page_token={url_name(page['next_page_token'])}"
-    assert found == sorted(names)
+    for limit in (1, 2, 3, 7, 1_000):
+        found: list[str] = []
+        token = ""
+        while True:
+            page = (await service.get(f"/v1/counters?prefix=p:&limit={limit}{token}")).json
+            found += [item["name"] for item in page["counters"]]
+            assert all(item["exists"] for item in page["counters"])
+            if page["next_page_token"] is None:
+                break
+            assert len(page["counters"]) == limit
+            token = f"&page_token={url_name(page['next_page_token'])}"
+        assert found == sorted(names), limit
 
 
 async def test_a_page_holds_100_unless_told(service: Service) -> None:
@@ -146,12 +146,14 @@ async def test_a_page_holds_100_unless_told(service: Service) -> None:
     assert [item["name"] for item in rest["counters"]] == sorted(counters)[100:]
 
 
-@pytest.mark.parametrize("prefix", ["%", "_", "*", "'", '"', "\\", "a b", "\U0010ffff", "x" * 400])
-async def test_a_prefix_is_taken_literally(service: Service, prefix: str) -> None:
-    await service.post("/v1/increments", json.dumps({"counters": {prefix: 1, "zz": 1, "A": 1}}).encode())
+async def test_a_prefix_is_taken_literally(service: Service) -> None:
+    prefixes = ("%", "_", "*", "'", '"', "\\", "a b", "\U0010ffff", "x" * 400)
+    names = dict.fromkeys((*prefixes, "zz", "A"), 1)
+    await service.post("/v1/increments", json.dumps({"counters": names}).encode())
     for _ in range(2):
-        page = (await service.get(f"/v1/counters?prefix={url_name(prefix)}")).json
-        assert [item["name"] for item in page["counters"]] == [prefix]
+        for prefix in prefixes:
+            page = (await service.get(f"/v1/counters?prefix={url_name(prefix)}")).json
+            assert [item["name"] for item in page["counters"]] == [prefix]
         await service.apply()
 
 
