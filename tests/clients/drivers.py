@@ -25,7 +25,7 @@ LONGEST: Final = 120.0
 
 def python(folder: Path) -> Built:
     """The command and the variables of the driver, with the client of a wheel and no other package."""
-    path = installed(folder, "countersink", wheel=True)
+    path = installed(folder, "countersink")
     return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(path)}
 
 

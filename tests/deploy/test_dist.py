@@ -36,8 +36,8 @@ _LINE: Final = re.compile(r'`(pip install "countersink @ [^`]*)`')
 _PARTS: Final = ["countersink", "."]
 """The projects of client and server."""
 
-CLIENTS: Final = ("the documents", "the checkout", "wheels", "sources")
-SERVERS: Final = ("the documents", "wheels", "sources")
+ORIGINS: Final = ("the documents", "sources")
+"""Both are built on the way; `tests/meta` installs the wheels of the checkout."""
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,10 @@ def pip(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheels and sources, as `make dist` builds them."""
+    """The sources, as `make dist` builds them."""
     folder = tmp_path_factory.mktemp("dist")
     for project in _PARTS:
-        run(sys.executable, "-m", "hatchling", "build", "--directory", folder, cwd=ROOT / project)
+        run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", folder, cwd=ROOT / project)
     return folder
 
 
@@ -89,13 +89,10 @@ def lines(page: Path) -> list[list[str]]:
 
 def wanted(what: str, parts: Sequence[str], dist: Path, repository: str) -> list[str]:
     """The arguments of pip that install these parts from there."""
-    if what == "the checkout":
-        return [f"{ROOT}/{part}" for part in parts]
     if what == "the documents":
         (line,) = [line for line in lines(ROOT / "README.md") if len(line) == len(parts)]
         return [word.replace("REPOSITORY", repository) for word in line]
-    end = "py3-none-any.whl" if what == "wheels" else "tar.gz"
-    return [str(path) for path in sorted(dist.glob(f"*{end}"))][: len(parts)]
+    return [str(path) for path in sorted(dist.glob("*.tar.gz"))][: len(parts)]
 
 
 def installed(folder: Path, arguments: Sequence[str], pip: Mapping[str, str]) -> Path:
@@ -125,7 +122,7 @@ def service(scripts: Path, folder: Path) -> Iterator[str]:
         assert process.wait(30) == 0
 
 
-@pytest.mark.parametrize("what", SERVERS)
+@pytest.mark.parametrize("what", ORIGINS)
 def test_the_server_installs_and_counts(
     what: str, pip: Mapping[str, str], dist: Path, repository: str, tmp_path: Path
 ) -> None:
@@ -143,7 +140,7 @@ def test_the_client_installs_alone_and_counts(
     pip: Mapping[str, str], dist: Path, repository: str, tmp_path: Path
 ) -> None:
     with service(Path(sys.executable).parent, tmp_path) as url:
-        for what in CLIENTS:
+        for what in ORIGINS:
             scripts = installed(tmp_path / what, wanted(what, _PARTS[:1], dist, repository), pip)
             assert run(scripts / "python", "-I", "-c", COUNTS, url, what, cwd=tmp_path) == "1\n"
             assert not (scripts / "countersink").exists()

@@ -49,11 +49,10 @@ def run(*command: str, cwd: Path, path: Path) -> str:
     return done.stdout
 
 
-def installed(folder: Path, what: str, wheel: bool) -> Path:
-    """Where pip has put it, from a wheel or from the sources, without an index and without what it requires."""
+def installed(folder: Path, what: str) -> Path:
+    """Where pip has put its wheel, without an index and without what it requires."""
     project = ROOT / "countersink" if what == "countersink" else ROOT
-    kind = "wheel" if wheel else "sdist"
-    command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder / "dist")]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder / "dist")]
     subprocess.run(command, cwd=project, check=True, capture_output=True)
     (built,) = (folder / "dist").iterdir()
     options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(folder / what))
@@ -62,14 +61,14 @@ def installed(folder: Path, what: str, wheel: bool) -> Path:
     return folder / what
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["wheel", "sdist"])
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("client"), "countersink", request.param)
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(tmp_path_factory.mktemp("client"), "countersink")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["wheel", "sdist"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("server"), "countersink-server", request.param)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(tmp_path_factory.mktemp("server"), "countersink-server")
 
 
 def test_the_command_says_that_it_is_elsewhere_if_only_the_client_is_installed(client: Path, tmp_path: Path) -> None:
