@@ -29,7 +29,7 @@ TEST: Final = """
 make test ran the tests that need nothing but Python: the embedded service, the client, the commands, all pure code.
 It took {wall}, and {processor} of processor time.
 make check runs the rest: Google's emulators, Redis, browsers, proxies, Prometheus, the image and the manifests, npm,
-the newest Python, a thousand more simulated seeds, and a quick benchmark.
+the newest Python, more simulated seeds, and a quick benchmark.
 """
 CHECK: Final = """
 make check ran everything that make test does not run, in {wall} and {processor} of processor time.
