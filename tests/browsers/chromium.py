@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import pytest
 
 from tests.browsers.process import Process
 from tests.browsers.tab import REPORTS_VIOLATIONS, Tab
@@ -23,6 +24,10 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "Escape": {"windowsVirtualKeyCode": 27},
     "/": {"windowsVirtualKeyCode": 191, "text": "/"},
 }
+
+
+IN_CHROMIUM: Final = pytest.mark.parametrize("browser", ["chromium"], indirect=True)
+"""For a test of what our scripts decide. Others run each of these scripts, pages and dialogs in Firefox, too."""
 
 
 class Chromium(Process):

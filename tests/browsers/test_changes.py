@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab, use_key
 from tests.http.keys import keys_file
@@ -80,6 +81,7 @@ new MutationObserver(() => all().forEach(one => rates.add(one)))
 """
 
 
+@IN_CHROMIUM
 async def test_a_value_that_somebody_else_sets_is_no_rate(service: Service, tab: Tab) -> None:
     await service.incr("a")
     value = 1
@@ -95,6 +97,7 @@ async def test_a_value_that_somebody_else_sets_is_no_rate(service: Service, tab:
         assert await tab.run("[...rates]") == ["0/s"], page
 
 
+@IN_CHROMIUM
 async def test_what_is_sent_again_changes_nothing_more(service: Service, tab: Tab) -> None:
     await service.incr("a", b'{"delta": 5}')
     await tab.show(f"{service.url}/#/counter/a", "Change this counter")
@@ -151,6 +154,7 @@ OFFERED: Final = (
 ADMINISTERS: Final = ("/#/counter/a", "/#/jobs", "/#/dead-letters")
 
 
+@IN_CHROMIUM
 async def test_a_key_that_may_not_change_is_offered_nothing_and_hears_which_scope_it_needs(
     tmp_path: Path, tab: Tab
 ) -> None:
@@ -167,6 +171,7 @@ async def test_a_key_that_may_not_change_is_offered_nothing_and_hears_which_scop
                 await tab.until(f"({OFFERED}).length > 0")
 
 
+@IN_CHROMIUM
 @pytest.mark.parametrize("path", ADMINISTERS)
 async def test_with_a_listener_for_administrators_the_public_one_says_where_to_go(
     tmp_path: Path, tab: Tab, path: str
@@ -216,6 +221,7 @@ window.fetch = async (...all) => {
 """
 
 
+@IN_CHROMIUM
 async def test_a_set_is_no_rate(service: Service, tab: Tab) -> None:
     """Neither if the stream shows the new value before the answer to the set has come."""
     await service.incr("page:home", b'{"delta": 5}')
@@ -239,6 +245,7 @@ async def test_a_set_is_no_rate(service: Service, tab: Tab) -> None:
     await tab.until(f"/[1-9]/.test({speed})")
 
 
+@IN_CHROMIUM
 async def test_a_dialog_does_not_stay_over_another_page(service: Service, tab: Tab) -> None:
     await service.incr("a")
     await service.incr("b")

@@ -10,7 +10,7 @@ from ingest.api import pages
 from shared.counters.reader import AllNames
 from shared.model.words import Envelope
 from shared.wire.codec import encode
-from tests.browsers.chromium import Chromium
+from tests.browsers.chromium import IN_CHROMIUM, Chromium
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until
@@ -81,6 +81,7 @@ async def test_a_change_is_shown_when_the_stream_tells_it(service: Service, tab:
     assert await tab.run("document.body.innerText.includes('None are kept.')")
 
 
+@IN_CHROMIUM
 async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path, tab: Tab, axe: str) -> None:
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, writer={"scopes": ["write"]})
     async with running(tmp_path, keys_file=str(file)) as service:
@@ -95,6 +96,7 @@ async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path,
         assert await tab.run("document.querySelector('pre').innerText.includes('COUNTERSINK_KEY')")
 
 
+@IN_CHROMIUM
 async def test_a_second_key_replaces_the_first_and_both_can_be_forgotten(service: Service, tab: Tab) -> None:
     await tab.show(service.url, "Nothing has been counted yet")
     kept, open_ = "sessionStorage.getItem('countersink-key')", "document.getElementById('key-dialog').open"
@@ -119,6 +121,7 @@ async def reloaded(tab: Tab) -> None:
     await tab.until("window.before === undefined && document.readyState === 'complete'")
 
 
+@IN_CHROMIUM
 async def test_the_filter_and_the_order_are_in_the_address(service: Service, tab: Tab) -> None:
     for name, by in (("page:a/b&c", 1), ("page:z", 5), ("other", 9)):
         await service.incr(name, b'{"delta": %d}' % by)
@@ -153,6 +156,7 @@ async def count(service: Service, when: datetime, **counts: int) -> None:
     await service.apply()
 
 
+@IN_CHROMIUM
 async def test_a_row_has_a_spark_line_and_a_trend_where_counts_by_time_are_kept(service: Service, tab: Tab) -> None:
     now = datetime.now(UTC)
     await count(service, now - timedelta(days=10), page_home=100)
@@ -174,6 +178,7 @@ async def test_a_row_has_a_spark_line_and_a_trend_where_counts_by_time_are_kept(
     await tab.until(f"{trends}.join() === 'none,new'")
 
 
+@IN_CHROMIUM
 async def test_pinned_counters_come_first_and_share_a_chart(
     service: Service, tab: Tab, axe: str, tmp_path: Path
 ) -> None:
@@ -230,6 +235,7 @@ HTMLAnchorElement.prototype.click = function () { saved.push(this.download) }
 """
 
 
+@IN_CHROMIUM
 async def test_what_is_shown_is_saved_as_csv_without_formulas(service: Service, tab: Tab) -> None:
     for name, by in (("page:a", -5), ('=HYPERLINK("x")', 2), ("-7", 1)):
         await service.incr(name, b'{"delta": %d}' % by)
@@ -266,6 +272,7 @@ async def test_counters_are_found_by_a_part_and_a_slash_goes_to_the_search(servi
     assert await tab.run("location.hash") == "#/?find=ome%2F"
 
 
+@IN_CHROMIUM
 async def test_without_a_search_in_the_service_names_are_found_by_their_beginning(
     service: Service, tab: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +305,7 @@ async def test_days_are_those_of_utc_wherever_the_reader_is(service: Service, ch
         await tab.until("document.body.innerText.includes('Times are yours (America/Phoenix).')")
 
 
+@IN_CHROMIUM
 async def test_the_length_of_a_bar_is_in_the_address(service: Service, tab: Tab) -> None:
     await service.incr("page:home")
     await tab.show(f"{service.url}/#/counter/page%3Ahome", "in all.")
@@ -306,6 +314,7 @@ async def test_the_length_of_a_bar_is_in_the_address(service: Service, tab: Tab)
     await tab.until("document.querySelector('[aria-pressed=true]')?.textContent === 'Last 90 days'")
 
 
+@IN_CHROMIUM
 async def test_the_order_says_at_the_top_what_it_sorts(service: Service, tab: Tab) -> None:
     body = b'{"counters": {%b}}' % b",".join(b'"page:%03d": %d' % (number, number + 1) for number in range(150))
     await service.post("/v1/increments", body)
@@ -335,18 +344,19 @@ async def test_what_a_page_does_wrong_would_be_seen(service: Service, page: Tab,
     await until(lambda: bool(page.flaws))
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", *(f"/console/{name}" for name in pages.FILES)])
-async def test_each_file_has_the_headers(service: Service, path: str) -> None:
-    found = await service.get(path)
-    assert found.status == 200
-    assert found.headers["Content-Security-Policy"].startswith("default-src 'none';")
-    assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == ("nosniff", "no-cache")
-    head = f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nIf-None-Match: {found.headers['ETag']}\r\n\r\n"
-    again = await service.send(head.encode())
-    assert again.startswith(b"HTTP/1.1 304 ")
-    assert again.endswith(b"\r\n\r\n")
+async def test_each_file_has_the_headers(service: Service) -> None:
+    for path in ("/", "/docs", *(f"/console/{name}" for name in pages.FILES)):
+        found = await service.get(path)
+        assert found.status == 200
+        assert found.headers["Content-Security-Policy"].startswith("default-src 'none';")
+        assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == ("nosniff", "no-cache")
+        head = f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nIf-None-Match: {found.headers['ETag']}\r\n\r\n"
+        again = await service.send(head.encode())
+        assert again.startswith(b"HTTP/1.1 304 ")
+        assert again.endswith(b"\r\n\r\n")
 
 
+@IN_CHROMIUM
 async def test_no_name_looks_like_another(service: Service, tab: Tab) -> None:
     """A sign that turns the direction of writing round would show this one as page:home."""
     name = "page:\u202eemoh"

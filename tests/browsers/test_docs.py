@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.browsers.chromium import Chromium
+from tests.browsers.chromium import IN_CHROMIUM, Chromium
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab, use_key
 from tests.http import contract
@@ -88,6 +88,7 @@ async def test_a_request_is_sent_and_its_command_does_the_same(service: Service,
     assert await service.value("it's/here") == 7
 
 
+@IN_CHROMIUM
 async def test_what_changes_counters_is_asked_first(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:
     await service.incr("a", b'{"delta": 5}')
     trial = await opened(tab, service, "deleteCounter")
@@ -122,6 +123,7 @@ async def test_a_stream_is_shown_until_it_is_stopped(service: Service, tab: Tab)
     await trial.until("[type=submit]", "Send")
 
 
+@IN_CHROMIUM
 async def test_an_error_is_shown(service: Service, tab: Tab) -> None:
     trial = await opened(tab, service, "incrementMany")
     await trial.fill("Body", "{")
@@ -137,6 +139,7 @@ async def test_a_picture_is_shown(tmp_path: Path, tab: Tab) -> None:
         await tab.until("document.querySelector('#getBadge img').naturalWidth > 50")
 
 
+@IN_CHROMIUM
 async def test_the_key_of_the_tab_is_sent_and_is_not_in_the_command(tmp_path: Path, tab: Tab) -> None:
     file, keys = keys_file(tmp_path, all={"scopes": ["read", "write"]})
     async with running(tmp_path, keys_file=str(file)) as service:
@@ -148,6 +151,7 @@ async def test_the_key_of_the_tab_is_sent_and_is_not_in_the_command(tmp_path: Pa
         await trial.until(".status", "202 Accepted")
 
 
+@IN_CHROMIUM
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "application/x-www-form-urlencoded"])
 async def test_each_example_of_a_batch_counts(service: Service, tab: Tab, kind: str) -> None:
     trial = await opened(tab, service, "incrementMany")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.words import Message
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab
 from tests.http.keys import keys_file
@@ -78,6 +79,7 @@ async def test_dead_letters_are_shown_replayed_and_dropped(
     assert sorted(value for value in totals.values() if value) == [4, 4]
 
 
+@IN_CHROMIUM
 async def test_dead_letters_need_the_scope_admin(tmp_path: Path, tab: Tab) -> None:
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]})
     async with running(tmp_path, keys_file=str(file)) as service:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.site import Site
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until, until_total
@@ -25,6 +26,7 @@ async def test_a_page_of_any_site_counts_by_a_pixel(tmp_path: Path, home: Site, 
         await until(lambda: home.said == ["shownfalse"])
 
 
+@IN_CHROMIUM
 async def test_with_keys_the_pixel_needs_one(tmp_path: Path, home: Site, page: Tab) -> None:
     entry = {"scopes": ["write"], "prefixes": ["page:"], "origins": ["https://www.example.com"], "publishable": True}
     file, keys = keys_file(tmp_path, site=entry)
@@ -36,6 +38,7 @@ async def test_with_keys_the_pixel_needs_one(tmp_path: Path, home: Site, page: T
             await until(lambda said=said: home.said == [said])  # type: ignore[misc] # a lambda of the loop
 
 
+@IN_CHROMIUM
 async def test_a_counter_without_a_rule_is_not_counted(tmp_path: Path, home: Site, page: Tab) -> None:
     async with running(tmp_path, pixels=("mail:",)) as service:
         home.page = picture(service, "page:home/pixel.gif")

@@ -7,6 +7,7 @@ import pytest
 
 from shared.fleet.fleet_view import FleetView
 from shared.runtime import metrics
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab, use_key
 from tests.http.keys import keys_file
@@ -61,6 +62,7 @@ async def test_it_shows_how_increments_move(
     await see(tab, axe, "pipeline", tmp_path)
 
 
+@IN_CHROMIUM
 async def test_it_shows_the_fleet_and_what_is_wrong(
     tmp_path: Path, tab: Tab, axe: str, looks: FleetView, on_pubsub: None
 ) -> None:
@@ -86,6 +88,7 @@ async def test_it_shows_the_fleet_and_what_is_wrong(
 PANELS = "[...document.querySelectorAll('.panels .card:not([hidden]) h2')].map(one => one.textContent)"
 
 
+@IN_CHROMIUM
 async def test_an_ingest_alone_does_not_say_what_only_flushers_know(
     service: Service, tab: Tab, on_pubsub: None
 ) -> None:
@@ -100,6 +103,7 @@ async def test_an_ingest_alone_does_not_say_what_only_flushers_know(
     await tab.until(f"{PANELS}.includes('Time of a commit')")
 
 
+@IN_CHROMIUM
 async def test_a_key_that_may_only_read_is_told_who_sees_the_fleet(tmp_path: Path, tab: Tab, looks: FleetView) -> None:
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]})
     async with running(tmp_path, keys_file=str(file), looks=looks) as service:

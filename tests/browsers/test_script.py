@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.site import Site
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until, until_total
@@ -54,6 +55,7 @@ async def test_a_retry_does_not_count_twice(tmp_path: Path, home: Site, page: Ta
         await until_total(service, 1)
 
 
+@IN_CHROMIUM
 async def test_a_publishable_key_is_sent(tmp_path: Path, home: Site, page: Tab) -> None:
     entry = {"scopes": ["write"], "prefixes": ["page:"], "origins": [home.origin], "publishable": True}
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, site=entry)
