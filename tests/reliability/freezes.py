@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.processes.fleet.pairs import LEASE
-from tests.reliability.rows import ALL, CLOUD, SQLITE, Row
+from tests.reliability.rows import ALL, CLOUD, Row
 from tests.reliability.scene import Scene
 
 ASLEEP = (1.2 * LEASE, 2 * LEASE)
@@ -41,7 +41,6 @@ ROWS = (
         " then SIGCONT, and they commit late",
         flushers,
         ALL,
-        smoke=(SQLITE,),
     ),
     Row(
         "broker-frozen",

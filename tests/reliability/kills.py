@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.processes.fleet.slots import Slot
-from tests.reliability.rows import ALL, CLOUD, SQLITE, Row
+from tests.reliability.rows import ALL, SQLITE, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.3, 1.5)
@@ -59,14 +59,12 @@ ROWS = (
         "SIGKILL of one flusher after another, each started again at once",
         flushers,
         ALL,
-        smoke=(SQLITE,),
     ),
     Row(
         "ingests-killed",
         "SIGKILL of one ingest after another, each started again at once",
         ingests,
         ALL,
-        smoke=(CLOUD,),
         ingests=2,
     ),
     Row(
