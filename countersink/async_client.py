@@ -39,7 +39,7 @@ class AsyncClient:
     def __init__(
         self,
         url: str,
-        key: str | None = None,
+        key: str | Callable[[], str] | None = None,
         *,
         patience: float = PATIENCE,
         interval: float = INTERVAL,

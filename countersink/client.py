@@ -5,7 +5,7 @@ import logging
 import ssl
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
@@ -110,14 +110,15 @@ class Client:
     With the URL `pubsub://PROJECT/TOPIC` it counts on a topic of Pub/Sub, and can't ask for anything.
 
     One client serves all threads of a process, and goes on in the children of a fork. `key` is the key that the service
-    wants, `interval` the seconds for which increments gather, and `most` the number of names and ids that the client
-    holds at most, besides as many that it is sending.
+    wants, or a function that returns one before each attempt, such as an ID token of Google's. `interval` is the
+    seconds for which increments gather, and `most` the number of names and ids that the client holds at most, besides
+    as many that it is sending.
     """
 
     def __init__(
         self,
         url: str,
-        key: str | None = None,
+        key: str | Callable[[], str] | None = None,
         *,
         patience: float = PATIENCE,
         interval: float = INTERVAL,
@@ -360,8 +361,12 @@ class Client:
             raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
 
 
-def _transport(url: str, key: str | None, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> Transport:
+def _transport(
+    url: str, key: str | Callable[[], str] | None, headers: Mapping[str, str], tls: ssl.SSLContext | None
+) -> Transport:
     if not url.startswith("pubsub:"):
+        if callable(key):
+            return Transport(url, headers, tls, lambda: calls.header_of_caller(key()))
         return Transport(url, {**calls.header_of_caller(key), **headers}, tls)
     if key is not None:
         raise ValueError("a topic takes no key: Pub/Sub uses Google's credentials")

@@ -13,7 +13,7 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
@@ -169,7 +169,14 @@ class Transport:
     can_be_asked = True
     """Whether there are answers to read, and not only increments to take."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext | None,
+        changing: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`changing` returns more headers. It is asked before each attempt."""
         parts, self._socket = parts_of(url)
         self._https = parts.scheme == "https"
         self._tls = tls
@@ -184,6 +191,7 @@ class Transport:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
         self._headers |= headers
+        self._changing = changing
         self.forget()
 
     def forget(self) -> None:
@@ -345,8 +353,9 @@ class Transport:
         if self.closed.is_set() or connection.sock is None:
             raise ConnectionError("the client is closed")
         connection.sock.settimeout(seconds)
-        headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
-        connection.request(request.method, self._path + request.path, request.body, headers)
+        headers = {**self._headers, **self._changing(), **request.headers}
+        encoded = {name: value.encode() for name, value in headers.items()}
+        connection.request(request.method, self._path + request.path, request.body, encoded)
         response = _Response(connection.sock, request.method, until, seconds)
         connection.response_class = lambda *_, **__: response  # type: ignore[assignment] # it makes one
         connection.getresponse()

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from countersink import AsyncClient
 from ingest.access.door import Doors
 from ingest.access.google_tokens import (
     KEPT,
@@ -125,6 +126,25 @@ async def test_a_wrong_token_is_refused_and_the_answer_and_the_log_say_what_to_d
 async def test_clocks_may_differ_a_little(service: Service) -> None:
     for ago in (HOUR + SKEW / 2, -SKEW / 2):
         assert (await count(service, token(ago=ago))).status == 202
+
+
+async def test_the_client_asks_for_its_token_before_each_attempt(service: Service) -> None:
+    said: Iterator[str | Exception] = iter([token(), OSError("no metadata"), token(sub="2"), token(sub="3")])
+
+    def key() -> str:
+        one = next(said)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    async with AsyncClient(service.url, key) as client:
+        for _ in range(3):
+            await client.increment("p:a")
+    with pytest.raises(StopIteration):
+        next(said)
+    await service.apply()
+    reading = await service.ingest.reader.read(["p:a"])
+    assert [one.value for one in reading] == [3]
 
 
 async def test_a_revoked_account_is_refused_at_the_next_look_at_the_file(service: Service, tmp_path: Path) -> None:
