@@ -8,11 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from flusher.jobs.kinds import Adding, Exporting, Visit
+from flusher.expiry import DailyExpiry
+from flusher.jobs.kinds import Adding, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.compaction import Compactor
+from shared.counters.job_result import JobResults
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
+from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
@@ -20,8 +23,8 @@ from shared.datastore.keys import name_of
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
 from shared.model.errors import ShareError
-from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Span, Task
-from shared.model.receipts import DAY
+from shared.model.jobs import ADD, DONE, EXPIRE, EXPORT, KINDS, RUNNING, ExpireRule, Job, Span, Task
+from shared.model.receipts import DAY, DAY_SECONDS, keys_of_changes
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.pubsub.client import TIMEOUT
 from shared.pubsub.subscription import PubsubTasks
@@ -32,6 +35,7 @@ from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
+from tests.world.manual_clock import ManualClock
 from tests.world.memory.tasks import LeasedTasks
 from tests.world.series import ALL_KEPT
 
@@ -189,6 +193,50 @@ class TestDatastoreJobs(JobsContract):
         for number, line in enumerate(lines):
             assert (line["value"], line["total"], line["exact"]) == (2 * number, 2 * number, True)
             assert [point["count"] for point in line["points"]] == [number] * (2 if number else 0)
+
+    async def test_what_expires_is_in_the_result_of_one_job_though_workers_die(self, datastore: Datastore) -> None:
+        store, clock = await datastore.store(), SystemClock()
+        names = [f"p:{number:03}" for number in range(90)]
+        adds = tuple(ShardAdd(name, 0, 3, 1) for name in names)
+        await store.apply(Commit((Receipt("k", LATER),), adds))
+        overlay, tasks = ProcessOverlay(clock, exact=True), LeasedTasks(clock)
+        later = ManualClock(clock.now() + 401 * DAY_SECONDS)
+        reader, compactor = Reader(store, overlay, clock, 0), Compactor(store, clock, DAY)
+        fleet = []
+        for _ in range(3):
+            jobs = await jobs_in(datastore)
+            starter = JobStarter(jobs, tasks, overlay, compactor, later, store=store, receipts_live=Millis(16 * DAY))
+            fleet.append(DailyExpiry((ExpireRule("p:", 400),), jobs, starter, later))
+        await asyncio.gather(*(one.look() for one in fleet))
+        (found,) = await jobs.latest("", 10)
+        resetting = Resetting(Setter(reader, store, overlay, clock, Millis(16 * DAY)))
+        worker = Worker(tasks, jobs, store, AllNames(store, overlay), {EXPIRE: resetting}, clock=clock, page=PAGE)
+
+        async def count() -> None:
+            for number, name in enumerate(names[::9]):
+                await store.apply(Commit((Receipt(f"m{number}", LATER),), (ShardAdd(name, 0, 100, 1),)))
+
+        counting = asyncio.create_task(count())
+        (lease, *_) = await tasks.pull(1, 0)
+        killed = asyncio.create_task(worker.work(lease.task))
+        async with asyncio.timeout(60):
+            while not await store.receipts_from(keys_of_changes(found.job.id), "", 1):
+                await asyncio.sleep(0)
+        killed.cancel()
+        await asyncio.wait([killed])
+        await tasks.give_back([lease.token])
+        while leases := await tasks.pull(4, 0):
+            await asyncio.gather(*(worker.work(lease.task) for lease in leases))
+            await tasks.ack([lease.token for lease in leases])
+        await counting
+        assert (await standing(jobs, found.job.id)).state == DONE
+        pages = [page async for page in JobResults(jobs, store).pages(found.job.id)]
+        taken = [orjson.loads(line) for page in pages for line in page.splitlines()]
+        assert [line["name"] for line in taken] == names
+        async with store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        left = sum(total.value for total in totals.values())
+        assert left + sum(line["before"] for line in taken) == 3 * len(names) + 100 * len(names[::9])
 
     async def test_each_counter_gets_it_once_though_workers_die(self, datastore: Datastore, pubsub: Pubsub) -> None:
         store, clock = await datastore.store(), SystemClock()
