@@ -66,4 +66,9 @@ def test_what_one_file_counted_is_in_another_and_a_later_export_adds_the_differe
             done = run("import", "--variant", "export", "--from", "x.ndjson", "--data", "two", "--json", cwd=tmp_path)
             assert (done.code, json.loads(done.out.splitlines()[-1])["added"]) == (0, added), done
     assert run("get", "account:a", "--data", "two", cwd=tmp_path).out.split()[-1] == "12"
+    for _ in range(2):  # what a reset took away comes back
+        reset = ("map", "--prefix", "", "--reset", "--export", "taken.ndjson", "--data", "two", "--job", "j")
+        assert run(*reset, cwd=tmp_path).code == 0
+        assert run("import", "--variant", "export", "--from", "taken.ndjson", "--data", "two", cwd=tmp_path).code == 0
+    assert run("get", "account:a", "--data", "two", cwd=tmp_path).out.split()[-1] == "12"
     assert run("audit", "--data", "two", cwd=tmp_path).code == 0

@@ -15,6 +15,7 @@ from shared.model.errors import InexactError, SettingsError
 from shared.model.jobs import DONE, EXPIRE, FAILED, RUNNING, ExpireRule, JobState, flaw_of_job
 from shared.model.receipts import DAY, DAY_SECONDS
 from shared.runtime import metrics
+from shared.wiring.process import connect
 from tests.unit.jobs.test_worker import LIVE, Parts
 
 RULES = (ExpireRule("page:", 400), ExpireRule("quota:", 2))
@@ -171,3 +172,9 @@ def test_a_wrong_rule_is_one_line_that_names_the_variable(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^COUNTERSINK_EXPIRE=") as wrong:
         Settings.read({"COUNTERSINK_EXPIRE": text})
     assert "\n" not in str(wrong.value)
+
+
+def test_with_pubsub_it_needs_an_exact_overlay() -> None:
+    pubsub = {"COUNTERSINK_BROKER": "pubsub://p/t?subscription=s", "COUNTERSINK_STORE": "datastore://p"}
+    with pytest.raises(SettingsError, match=r"COUNTERSINK_EXPIRE .* needs COUNTERSINK_OVERLAY=redis"):
+        connect(Settings.read(pubsub | {"COUNTERSINK_EXPIRE": "page:=400d"}))
