@@ -18,6 +18,7 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # whatever the log level: these jobs delete, and nobody asks for them
 
 LOOK: Final = 60.0
 """Seconds between two looks. Nothing is read once the job of the day has ended."""
@@ -63,7 +64,7 @@ class DailyExpiry:
             try:
                 standing = await self._job(rule, id_of(rule.prefix, day))
             except TransientError as error:
-                self._complain(rule, f"can't be started, and is tried again each minute: {error}")
+                self._complain(rule, f"can't be started, and is tried again each minute: {error}", logging.WARNING)
                 continue
             if standing.state != RUNNING:
                 self._ended[rule.prefix] = day
@@ -95,11 +96,11 @@ class DailyExpiry:
         elif self._started.pop(rule.prefix, None) is not None:
             _log.info("job %s is done: it has deleted %d counters under %r", job.id, progress.changed, rule.prefix)
 
-    def _complain(self, rule: ExpireRule, why: str) -> None:
+    def _complain(self, rule: ExpireRule, why: str, level: int = logging.ERROR) -> None:
         """Once, as long as the reason is the same."""
         if self._said.get(rule.prefix) != why:
             self._said[rule.prefix] = why
-            _log.error("the daily job that deletes old counters under %r %s", rule.prefix, why)
+            _log.log(level, "the daily job that deletes old counters under %r %s", rule.prefix, why)
 
 
 def _asked(standing: JobState, rule: ExpireRule) -> bool:
