@@ -19,11 +19,11 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
-from shared.model.buckets import BucketAdd, Millis, StoreMillis, WallMillis
+from shared.model.buckets import Millis, StoreMillis, TimeBucket, WallMillis
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.imports import Foreign
 from shared.model.moving import MovedCount, MovedReceipt, Origin, followed_until, shard_of_copy
-from shared.model.words import Commit, Receipt
+from shared.model.words import Commit, Guard, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, Store
 from shared.runtime.clock import Clock
@@ -88,6 +88,8 @@ class Copier:
         self._shard = shard_of_copy(origin.name)
         self._left: set[str] = set()
         """Counters that are left alone."""
+        self._fresh: set[str] = set()
+        """Counters of which nothing was there."""
         self._flaws: dict[str, str] = {}
         """Counters of which some counts by time can't be copied."""
         self.report = CopyReport()
@@ -127,7 +129,7 @@ class Copier:
                     self._differs(one.name, one.flaw)
                 self._progress("totals", self.report.counters)
 
-        source = CheckedSource(self._origin, self._place.store, self._options, merge=self._merge)
+        source = CheckedSource(self._origin, self._place.store, self._options, self._fresh, merge=self._merge)
         importer = Importer(source, self._place.store, self._place.overlay, self._clock, self._options)
         await importer.run(prefix, take)
 
@@ -152,26 +154,27 @@ class Copier:
         held = await self._insist(lambda: arrivals.held(adds))
         lacking = [(add, before) for add, before in zip(adds, held, strict=True) if before != add.delta]
         if not self._merge:
-            await self._check_others(lacking)
+            await self._check_others([add.bucket for add, before in lacking if before is None])
         new = [add for add, _ in lacking if add.bucket.counter not in self._left]
         if write and new:
             await self._insist(lambda: arrivals.put(new))
         return len(new)
 
-    async def _check_others(self, counts: Sequence[tuple[BucketAdd, int | None]]) -> None:
-        """Leave counters alone of which something was counted there by time: the copy may have it, too. `counts`: what
-        is to be written, and what is there in its place.
+    async def _check_others(self, buckets: Iterable[TimeBucket]) -> None:
+        """Leave counters alone that have counts in these buckets, to which this copy has not written: it may bring the
+        same ones.
         """
 
-        async def check(name: str, by: str, of: Mapping[WallMillis, int]) -> None:
+        async def check(name: str, by: str, begins: Sequence[WallMillis]) -> None:
             async with self._place.store.snapshot() as snapshot:
-                found = (await snapshot.counts(name, by, min(of), max(of) + 1)).buckets
-            if name not in self._left and any(found.get(begin, 0) != before for begin, before in of.items()):
+                found = (await snapshot.counts(name, by, min(begins), max(begins) + 1)).buckets
+            if name not in self._left and any(found.get(begin) for begin in begins):
                 self._differs(name, "some of its counts by time there were not copied from here")
 
-        series: dict[tuple[str, str], dict[WallMillis, int]] = {}
-        for add, before in counts:
-            series.setdefault(add.bucket[:2], {})[add.bucket.begin] = before or 0
+        series: dict[tuple[str, str], list[WallMillis]] = {}
+        for name, by, begin in buckets:
+            if name not in self._fresh:
+                series.setdefault((name, by), []).append(begin)
         for some in batches(series.items(), AT_ONCE):
             await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
 
@@ -226,8 +229,10 @@ class Copier:
 class CheckedSource:
     """The origin's counters, for an import. Those that hold something else there have a flaw; an empty one is made."""
 
-    def __init__(self, origin: Origin, store: Store, options: ImportOptions, *, merge: bool) -> None:
+    def __init__(self, origin: Origin, store: Store, options: ImportOptions, fresh: set[str], *, merge: bool) -> None:
+        """`fresh`: gets the names of counters of which the store knows nothing, not even that they were deleted."""
         self.name = origin.name
+        self._fresh = fresh
         self._origin = origin
         self._store = store
         self._options = options
@@ -250,6 +255,8 @@ class CheckedSource:
         checked = []
         for one in page:
             there = totals[one.name]
+            if not there.shards and there.guard == Guard():
+                self._fresh.add(one.name)
             other = there.value - marks.get(one.name, 0)
             if other and not one.flaw and not self._merge:
                 flaw = f"{other} of the {there.value} that it holds there was not copied from here"
