@@ -81,9 +81,17 @@ async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, n
     assert in_the_file(tmp_path) == (11, 0)
 
 
-@pytest.mark.parametrize("command", ["up", "ingest", "flusher"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("module", ["countersink_server.cli.keys", "countersink_server.serve.run"])
+@pytest.mark.parametrize(
+    ("command", "module", "number"),
+    [
+        ("up", "countersink_server.cli.keys", signal.SIGTERM),
+        ("up", "countersink_server.serve.run", signal.SIGINT),
+        ("ingest", "countersink_server.cli.keys", signal.SIGINT),
+        ("ingest", "countersink_server.serve.run", signal.SIGTERM),
+        ("flusher", "countersink_server.cli.keys", signal.SIGTERM),
+        ("flusher", "countersink_server.serve.run", signal.SIGINT),
+    ],
+)
 def test_a_signal_exits_0_while_a_command_imports_what_it_needs(
     tmp_path: Path, command: str, module: str, number: int
 ) -> None:

@@ -58,8 +58,10 @@ async def batches(service: Service, number: int, client: int) -> tuple[int, int]
     return answer.status, answer.json.get("accepted", 0)
 
 
-async def keys(service: Service, number: int, client: int) -> tuple[int, int]:
-    answer = await service.post("/v1/increments", b'{"counters":{"k":1}}', client=client, Idempotency_Key=f"k{number}")
+async def by_aiohttp(service: Service, number: int, client: int) -> tuple[int, int]:
+    """Batches with a key. The fast path leaves a request with the header TE to aiohttp."""
+    body, key = b'{"counters":{"k":1}}', f"k{number}"
+    answer = await service.post("/v1/increments", body, client=client, Idempotency_Key=key, TE="x")
     return answer.status, answer.json.get("accepted", 0)
 
 
@@ -69,12 +71,12 @@ async def unread(service: Service, number: int, client: int) -> tuple[int, int]:
     return answer.status, answer.json.get("accepted", 0)
 
 
-@pytest.mark.parametrize(("flood", "short"), [(ids, True), (ids, False), (batches, True), (keys, True), (unread, True)])
+@pytest.mark.parametrize("flood", [ids, by_aiohttp, batches, unread])
 async def test_a_client_that_floods_does_not_starve_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: Flood, short: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: Flood
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with running(tmp_path, max_waiting=ROOM, short=short) as service:
+    async with running(tmp_path, max_waiting=ROOM) as service:
         slow_down(service, monkeypatch)
         done = asyncio.Event()
         seen: list[tuple[int, int]] = []

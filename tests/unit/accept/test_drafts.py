@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import count
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.accept.drafts import GAP, LARGE, MAX_ENTRIES, STRETCH, Batch, Coalescer, Draft, Pace, Uses
@@ -185,6 +185,7 @@ def test_no_envelope_that_is_published_would_be_divided() -> None:
     assert MAX_ENTRIES <= PART_ENTRIES
 
 
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -1,6 +1,7 @@
 """The overlay of a broker in memory agrees with the simplest model that could be right."""
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -87,6 +88,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestPending = Model.TestCase
+TestPending.settings = settings(max_examples=50, stateful_step_count=40)
 
 
 def test_an_ack_leaves_other_counters_their_bases() -> None:

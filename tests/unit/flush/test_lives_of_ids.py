@@ -71,7 +71,7 @@ async def test_an_id_is_known_for_its_life_and_at_most_for_two(
     database: Database, promise: Promise, life: float
 ) -> None:
     file, last = File(database, promise), "today-0"
-    for day in range(int(life * 3)):
+    for day in range(int(life * 2) + 3):
         today = f"today-{day}"
         assert await file.count(today, "always" if day < life else last) == 1 + (day == 0)
         if day == int(life) - 1:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.model.ranges import FAR, PARTS, Range, split
@@ -71,6 +71,7 @@ def test_parts_cover_the_rest_and_each_has_room_for_a_name(found: set[str], pref
         assert {part.depth for part in parts} == {one.depth + 1}
 
 
+@settings(max_examples=40)
 @given(st.sets(names, min_size=1, max_size=30), st.integers(1, 30))
 def test_what_has_no_end_is_always_split(found: set[str], limit: int) -> None:
     page = sorted(found)[:limit]

@@ -53,7 +53,7 @@ def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
 
 
 async def test_an_id_takes_at_most_40_bytes(store: SqliteStore, tmp_path: Path) -> None:
-    number = 60_000
+    number = 20_000
     empty = (tmp_path / "countersink.db").stat().st_size
     for begin in range(0, number, 500):
         await store.apply(Commit(tuple(applied(one) for one in range(begin, begin + 500)), ()))
