@@ -20,14 +20,15 @@ from tests.processes.harness import processes
 from tests.processes.jepsen_counter import judge
 
 pytestmark = pytest.mark.check
-WINDOWS: Final = {"COUNTERSINK_WINDOWS": "=hour/90d"}
+SETTINGS: Final = {"COUNTERSINK_WINDOWS": "=hour/90d", "COUNTERSINK_FLUSH_INTERVAL": "0.1"}
+"""Many commits, so that those that a service loses now and then come soon."""
 BROKEN: Final = [
     *(one.name for one in MUTATIONS if CHECK in one.caught_by),
     "a repeated id counted twice in one commit",
     "the key of an id forgets its counter",
     "a commit adds to no bucket",
 ]
-SECONDS: Final = 6
+SECONDS: Final = 3
 
 
 async def begun(url: str, *arguments: str) -> Process:
@@ -43,10 +44,10 @@ async def ended(check: Process) -> tuple[int | None, dict[str, Any], str]:
 
 
 async def test_a_sound_service_passes(tmp_path: Path) -> None:
-    async with processes(tmp_path / "data", None, **WINDOWS) as started:
+    async with processes(tmp_path / "data", None, **SETTINGS) as started:
         service = await started.start("up", "--port", "0")
         for _ in range(2):  # the ids of one check are not those of the next
-            code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS / 2)))
+            code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS)))
             assert (code, error) == (0, ""), said
             assert said["accepted"] == said["counted"] > 0
             assert said["exact_readings"] > 0
@@ -58,7 +59,7 @@ async def test_a_sound_service_passes(tmp_path: Path) -> None:
 
 async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
     history = tmp_path / "history.edn"
-    async with processes(tmp_path / "data", None, **WINDOWS) as started:
+    async with processes(tmp_path / "data", None, **SETTINGS) as started:
         service = await started.start("up", "--port", "0")
         check = await begun(service.url, "--seconds", "12", "--history", str(history))
         for _ in range(3):
@@ -77,7 +78,7 @@ async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 async def test_it_notices_a_broken_service(tmp_path: Path, name: str) -> None:
     path = os.pathsep.join([str(ROOT / "tests" / "mutations" / "startup"), str(ROOT)])
-    async with processes(tmp_path / "data", tmp_path / "log", **WINDOWS) as started:
+    async with processes(tmp_path / "data", tmp_path / "log", **SETTINGS) as started:
         broken = ("env", f"TEST_MUTATION={name}", f"PYTHONPATH={path}")
         service = await started.start("up", "--port", "0", within=broken)
         code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS)))
