@@ -11,9 +11,6 @@ from shared.model.errors import RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.applied import AppliedContract
 from tests.contracts.compactions import CompactionContract
-from tests.contracts.dead import DeadContract
-from tests.contracts.guards import GuardContract
-from tests.contracts.marks import MarkContract
 from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, StoreContract, commit, total
@@ -43,9 +40,9 @@ class TestBlind(StoreSuites, AppliedContract, RankedContract):
         return await datastore.store()
 
 
-class TestBlindOfTwoProcesses(
-    StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract, DeadContract
-):
+class TestBlindOfTwoProcesses(StoreContract, RemovalContract, CompactionContract):
+    """What a process remembers between commits is which shards are there, and how full. Others change that."""
+
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
