@@ -25,6 +25,12 @@ locals {
       severity = "CRITICAL"
       says     = "There is no instance of ingest, or none of the flusher, or their metrics do not come: the log says why."
     }
+    CountersinkMostInstances = {
+      query    = "sum(run_googleapis_com:container_instance_count{${local.service}}) >= ${var.most_ingests}"
+      duration = "600s"
+      severity = "WARNING"
+      says     = "Ingest runs as many instances as it may, so requests may wait, or be answered 429 by Cloud Run."
+    }
     CountersinkRestarts = {
       query    = "sum(increase(${local.starts}{${local.pool}}[30m])) > 30 or sum(increase(${local.starts}{${local.service}}[30m])) > 30"
       duration = "0s"

@@ -103,7 +103,7 @@ resource "google_cloud_run_v2_service" "ingest" {
 
     scaling {
       min_instance_count = 1
-      max_instance_count = 20
+      max_instance_count = var.most_ingests
     }
 
     vpc_access {

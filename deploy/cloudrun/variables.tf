@@ -65,6 +65,12 @@ variable "audiences" {
   default     = []
 }
 
+variable "most_ingests" {
+  description = "How many instances of ingest may run."
+  type        = number
+  default     = 20
+}
+
 variable "location" {
   description = "Where the database is: a region, or nam5 or eur3. It can never be changed. If null, it is the region."
   type        = string

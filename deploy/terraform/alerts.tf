@@ -88,7 +88,8 @@ resource "google_monitoring_alert_policy" "of" {
     mime_type = "text/markdown"
   }
 
-  depends_on = [google_project_service.needed]
+  # Redis takes the longest. Before, the processes can't run, and CountersinkAbsent would wake somebody.
+  depends_on = [google_project_service.needed, google_redis_instance.overlay]
 }
 
 # Spend. A budget belongs to the billing account, on which Terraform's account needs the role Billing Account Costs Manager.

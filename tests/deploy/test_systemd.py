@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,17 @@ def test_a_backup_is_made_each_night_by_the_user_of_the_data(tmp_path: Path) -> 
     command = re.sub(r"\$\(.*?\)", "now", command)
     assert parser_of_all().parse_args(command.split()).data == "/var/lib/countersink"
     assert exposure(tmp_path / BACKUP.name) < MOST_EXPOSED + 1
+
+
+def test_a_backup_fails_before_it_fills_the_disk(tmp_path: Path) -> None:
+    (command,) = re.findall(r"ExecStartPre=/bin/sh -c '(.*)'", BACKUP.read_text())
+    command = command.replace("%%", "%").replace("/var/lib", str(tmp_path))
+    for folder in ("countersink", "countersink-backup"):
+        (tmp_path / folder).mkdir()
+    for size, code in ((1, 0), (shutil.disk_usage(tmp_path).free * 3 // 4, 1)):
+        with (tmp_path / "countersink" / "countersink.db").open("wb") as file:
+            file.truncate(size)  # takes no room
+        assert subprocess.run(["/bin/sh", "-c", command], check=False).returncode == code
 
 
 HANDED_OVER: Final = """

@@ -454,6 +454,7 @@ SERIES: Final = {
         {QUICK: "0+1x70", SLOW: "0+9x70", ALL: "0+9x70"},
         {QUICK: "0+9x70", SLOW: "0+10x70", ALL: "0+10x70"},
     ),
+    "CountersinkMostInstances": ({INSTANCES: "20x70"}, {INSTANCES: "15x60 20x5"}),
     "CountersinkAbsent": (
         {INSTANCES: "1x70", PUSHED: "1x70"},
         {INSTANCES: "1x70", BILLED: "0+60x70", PUSHED: "1x70"},
@@ -475,7 +476,7 @@ def test_each_alert_on_googles_metrics_fires_on_what_it_is_for_and_not_otherwise
 ) -> None:
     alerts = native(files, cloud_run)
     assert alerts.keys() == SERIES.keys()
-    numbers = {"var.retention - 172800": 604_800 - 172_800, "var.retention / 2": 604_800 // 2}
+    numbers = {"var.retention - 172800": 604_800 - 172_800, "var.retention / 2": 604_800 // 2, "var.most_ingests": 20}
 
     def query(text: str) -> str:
         return re.sub(r"\$\{([^}]*)\}", lambda found: str(numbers.get(found[1], 1)), text).replace('\\"', '"')
@@ -528,6 +529,8 @@ def test_metrics_of_the_processes_are_there_where_alerts_need_them(files: Block,
     assert [name for name, alert in alerts.items() if "countersink_" in alert["query"]] == ["CountersinkAbsent"]
     assert {"CountersinkErrors", "CountersinkSlow", "CountersinkAbsent", "CountersinkRestarts"} <= alerts.keys()
     assert {"CountersinkDeadLettersWait", "CountersinkNothingApplied"} <= alerts.keys()
+    (policy,) = files["resource"]["google_monitoring_alert_policy"]["of"]
+    assert "${google_redis_instance.overlay}" in policy["depends_on"]  # without it, nothing can run yet
     replaced = local["from_google"].keys() & {rule.get("alert") for rule in RULES}
     assert replaced == {"CountersinkNothingApplied"}  # which tells the same
 
