@@ -7,7 +7,7 @@ from typing import Any
 
 from flusher.jobs.kinds import PageOutcome
 from tests.mutations.mutation import LOOPS, Instead, altered, around, calling, mutation, replaced, returning_later
-from tests.mutations.places import ALL_NAMES, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
+from tests.mutations.places import ALL_NAMES, DAILY, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
 _UNDER_WAY: set[Any] = set()
 
@@ -149,4 +149,23 @@ mutation("a job deletes what was counted lately", "shared.counters.setter.Change
 )
 mutation("a job deletes what is pending", "shared.model.words.Reading.is_unused_since", JOBS_OVER_HTTP)(
     lambda _: lambda self, when: 0 < self.updated <= when
+)
+
+
+@around("a result is read although it may have expired", "shared.counters.job_result.JobResults.page", JOBS_OVER_HTTP)
+async def _(page: Any, self: Any, *which: Any) -> Any:
+    return await page(altered(self, _store=Instead(self._store, now=returning_later(0)(None))), *which)
+
+
+@around("the last line of a page is left out", "shared.counters.job_result.JobResults.page", JOBS_OVER_HTTP)
+async def _(page: Any, self: Any, *which: Any) -> Any:
+    lines, after = await page(self, *which)
+    return (b"".join(lines.splitlines(keepends=True)[:-1]) if after else lines), after
+
+
+mutation("each flusher starts a daily job of its own", "flusher.expiry.id_of", DAILY)(
+    lambda id_of: lambda prefix, day: id_of(prefix, day) + secrets.token_hex(4)
+)
+mutation("a daily job whose starter was killed stays where it is", "flusher.expiry.DailyExpiry._job", DAILY)(
+    calling(REPAIR=10**9)
 )

@@ -21,6 +21,7 @@ NEWER: Final = "tests/unit/flush/test_newer_versions.py"
 EVIDENCE: Final = "tests/unit/model/test_gone_members.py"
 LARGEST: Final = "tests/unit/counters/test_largest.py"
 ALL_NAMES: Final = "tests/unit/counters/test_reader.py"
+DAILY: Final = "tests/unit/jobs/test_expiry.py"
 JOB_WORKER: Final = "tests/unit/jobs/test_worker.py"
 
 STORE: Final = "tests/contracts/test_sqlite.py"
