@@ -1,4 +1,4 @@
-"""Mutations of what others send: CloudEvents and StatsD lines."""
+"""Mutations of what others send: CloudEvents, what Pub/Sub pushes, tokens of Google and StatsD lines."""
 
 from hashlib import sha256
 from typing import Final
@@ -25,3 +25,19 @@ mutation("StatsD lines get another id each time they are sent", "ingest.statsd.s
 mutation("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally._keep", LINES)(
     returning(None)
 )
+
+mutation(
+    "a pushed message that comes again counts again", "ingest.parsing.events._of_push", "tests/http/test_pushed.py"
+)(
+    lambda of_push: (
+        lambda envelope, event, place=0: of_push(
+            envelope | {"message": envelope["message"] | {"messageId": mint()}}, {**event, "id": mint()}, place
+        )
+    )
+)
+
+mutation(
+    "each invented token makes Google's certificates be fetched",
+    "ingest.access.google_tokens.PAUSE",
+    "tests/http/test_google_identity.py",
+)(lambda _: 0.0)
