@@ -35,7 +35,7 @@ from shared.model.receipts import Promises
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
-from shared.runtime.retry import Stop, ended, forever
+from shared.runtime.retry import Backoff, Stop, ended, forever, insist
 from shared.wiring.feed import receiver_of, told_by
 from shared.wiring.process import Parts, connect, metrics_pusher_of, traces_of
 
@@ -170,7 +170,9 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
     """Apply messages and work on jobs until `stop`."""
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
-    announcer = await announcer_of(parts, settings)
+    announcer = announcer_of(parts, settings)
+    if parts.one_file:
+        await _begin_feed(parts, settings)
     expiry = make_expiry(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
@@ -179,24 +181,31 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         flush = tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
         told = Stop()
-        if announcer is not None:
-            tasks.create_task(announcer.run(told), name="tell others")
+        feeds = announcer.run(told) if announcer is not None else _begin_feed(parts, settings)
+        feed = tasks.create_task(feeds, name="tell others")
         await stop.wait()
         for task in (sweeper, watcher, daily):
             task.cancel()
         await flush
         told.set()
+        if announcer is None:
+            feed.cancel()
 
 
-async def announcer_of(parts: Parts, settings: Settings) -> Announcer | None:
-    """None if nothing is to be told; from then on commits owe nothing."""
-    if (book := parts.feed) is None:
+def announcer_of(parts: Parts, settings: Settings) -> Announcer | None:
+    """None if nothing is to be told."""
+    if parts.feed is None or not settings.feed_to:
         return None
-    told = told_by(settings) if settings.feed_to else NOTHING
-    announcer = Announcer(book, *receiver_of(settings, parts.topic, parts.clock), told) if settings.feed_to else None
-    with contextlib.suppress(TransientError):  # then it is tried again
-        await book.open(told)
-    return announcer
+    return Announcer(parts.feed, *receiver_of(settings, parts.topic, parts.clock), told_by(settings))
+
+
+async def _begin_feed(parts: Parts, settings: Settings) -> None:
+    """Have commits owe what these settings say, or nothing. `SettingsError` if another process on the file tells by
+    others. On Google Cloud it is tried until it succeeds.
+    """
+    if parts.feed is not None:
+        told = told_by(settings) if settings.feed_to else NOTHING
+        await insist(partial(parts.feed.open, told), TransientError, lambda: not parts.one_file, Backoff())
 
 
 def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:

@@ -36,7 +36,7 @@ MOST_REMEMBERED: Final = 10_000
 SAID_EVERY: Final = 60
 """Failed rounds after the first until the log says so again."""
 LAST: Final = 1.0
-"""Seconds for what is due at the end. The rest stays in the store."""
+"""Seconds for what is due at the end, and to let another process tell. The rest stays in the store."""
 
 
 class _Event(NamedTuple):
@@ -62,21 +62,25 @@ class Announcer:
 
     async def run(self, stop: Stop) -> None:
         """Tell until `stop`. What is owed then and not due, or not taken, stays in the store."""
-        ours = False
+        ours, failure = False, ""
         while not stop.is_set():
             try:
                 ours = await self._book.open(self._told)
                 if ours and await self.round():
                     continue
+                failure = ""
             except (SettingsError, TransientError) as error:
-                _log.warning("nothing is told, and it is tried again: %s", error)
+                if failure != (failure := str(error)):
+                    _log.warning("nothing is told, and it is tried again: %s", error)
             await self._pause(stop)
         with contextlib.suppress(TransientError, TimeoutError):
             async with asyncio.timeout(LAST):
                 while ours and not self._away and await self.round():
                     pass
         await self._receiver.close()
-        await self._book.close()
+        with contextlib.suppress(TimeoutError):  # a store that is away: others wait until the lease ends
+            async with asyncio.timeout(LAST):
+                await self._book.close()
 
     async def _pause(self, stop: Stop) -> None:
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]

@@ -120,7 +120,8 @@ class DatastoreFeedBook:
         self._clock = clock
         self._id = uuid4().hex
         self._lease = lease
-        self._renewed = -inf
+        self._asked = self._renewed = -inf
+        """When it last looked at the lease, and when it last got it; -inf if it has not got it."""
         self._since: StoreMillis | None = None
         self._swept: str | None = None
         self._text, self._version, self._now = "", 0, StoreMillis(0)
@@ -132,9 +133,10 @@ class DatastoreFeedBook:
         """Since when counters have been due."""
 
     async def open(self, told: Told) -> bool:
-        if self._clock.monotonic() - self._renewed < self._lease / 3:
-            return True
         text, begun = told.text(), self._clock.monotonic()
+        if begun - max(self._renewed, self._asked) < self._lease / 3:
+            return self._renewed > -inf
+        self._asked = begun
         found = await self._client.look_up([_feed_key(self._place)])
         seen = found.entities[0] if found.entities else None
         before = _text(seen.entity, _RULES) if seen is not None else ""
@@ -142,6 +144,7 @@ class DatastoreFeedBook:
             return False
         now = millis(found.time or self._client.time.bound(begun))
         if seen is not None and _is_held(seen.entity, now) and _text(seen.entity, _HOLDER) != self._id:
+            self._renewed = -inf
             return False
         if seen is not None and text == before:
             self._swept = _text(seen.entity, _SWEPT) if _SWEPT in seen.entity.properties else None

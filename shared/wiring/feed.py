@@ -1,5 +1,6 @@
 """Chooses the receiver of the feed by its URL, and says which settings are refused where."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from shared.receivers.event_file import EventFile
 from shared.receivers.web_hook import WebHook, keys_of
 from shared.runtime.clock import Clock
 from shared.wiring.files import needs
+
+_log = logging.getLogger(__name__)
 
 TO: Final = "COUNTERSINK_FEED_TO"
 _FORM: Final = f"{TO}: must be https://HOST/PATH, http:// on this machine, file:///FILE or pubsub://PROJECT/TOPIC"
@@ -44,6 +47,8 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
         return EventFile(Path(unquote(url.path)), source), url.path
     if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
         raise SettingsError(_FORM)
+    if not settings.feed_secret:
+        _log.warning("the web hook can't tell who sends it events: set COUNTERSINK_FEED_SECRET, and they are signed")
     try:
         keys = keys_of(settings.feed_secret)
     except ValueError as error:

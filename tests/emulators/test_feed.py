@@ -14,6 +14,7 @@ from shared.datastore import feed
 from shared.datastore.feed import DatastoreFeedBook
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Instant, Millis, StoreMillis, WallSeconds
+from shared.model.errors import TransientError
 from shared.model.feed import NOTHING, Change, Event, Told, changed, told
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from shared.pubsub.feed import PubsubReceiver
@@ -37,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class EagerBook(DatastoreFeedBook):
     async def open(self, told: Told) -> bool:
-        self._renewed = -inf
+        self._asked = self._renewed = -inf
         return await super().open(told)
 
 
@@ -141,6 +142,19 @@ async def test_new_rules_owe_all_counters_once_no_commit_follows_the_earlier_one
     await world.store.apply(commit(2, "page:new", 1))
     await other.open(NOTHING)
     assert "page:new" not in {one.counter for one in (await other.owed(9)).changes}
+
+
+async def test_a_commit_follows_no_rules_that_were_seen_long_ago(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.store.apply(commit(1, "page:a", 1))
+    world.store._rules._until = StoreMillis(world.store._rules._until - 200_000)  # as if it stood still after its look
+    monkeypatch.setattr(feed, "BELIEVED", 60.0)
+    with pytest.raises(TransientError, match="stood still"):
+        await world.store.apply(commit(2, "page:a", 1))
+    monkeypatch.setattr(feed, "BELIEVED", 0.0)
+    await world.store.apply(commit(2, "page:a", 1))
+    async with world.store.snapshot() as snapshot:
+        totals, _ = await snapshot.read(["page:a"], ())
+    assert totals["page:a"].value == 2
 
 
 async def test_a_topic_gets_cloud_events_that_bigquery_can_keep(pubsub: Pubsub) -> None:

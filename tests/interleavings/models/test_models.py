@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.interleavings.models import closed, followed, generations, handovers, looks, promises, series, stops
+from tests.interleavings.models import closed, debts, followed, generations, handovers, looks, promises, series, stops
 from tests.interleavings.models.explore import explore
 from tests.interleavings.models.pages import DEAD, ORDER, OVERLAY, STORE, Counter, Model, State, flaw
 
@@ -24,6 +24,7 @@ MODELS = {
             "a period that was not kept is said to be exact",
         },
     ),
+    "a receiver has the total though flushers are killed": (debts, 1_000, {"the receiver has another value"}),
 }
 """Models whose rules have names, how many states each has at least, and what goes wrong without a rule."""
 

@@ -47,7 +47,7 @@ def test_rules_need_a_receiver_and_a_receiver_rules() -> None:
         ("http://example.com/", SECRET, "COUNTERSINK_FEED_TO"), ("ftp://a/b", SECRET, "COUNTERSINK_FEED_TO"),
         ("file://host/a", "", "COUNTERSINK_FEED_TO"), ("file:///", "", "COUNTERSINK_FEED_TO"),
         ("pubsub://project", "", "COUNTERSINK_FEED_TO"), ("pubsub://p/topic?subscription=s", "", "COUNTERSINK_FEED_TO"),
-        ("https://[", SECRET, "COUNTERSINK_FEED_TO"), ("https://a/", "", "COUNTERSINK_FEED_SECRET"),
+        ("https://[", SECRET, "COUNTERSINK_FEED_TO"), ("https://a/", "x", "COUNTERSINK_FEED_SECRET"),
     ],
 )  # fmt: skip
 def test_a_receiver_that_can_not_be_used_is_refused(url: str, secret: str, said: str) -> None:
