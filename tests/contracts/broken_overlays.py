@@ -123,6 +123,9 @@ OF_BOTH: Final[dict[str, Fault]] = {
     "tears views": calls(view=_tear),
     "names all": calls(names=lambda _, right, prefix, after, limit, *, exact: right("", after, limit, exact=exact)),
     "holds everything": gives("holds", lambda _, held, keys: keys),
+    "shows nothing under prefixes": gives("under", lambda _, found, prefixes: ({}, found[1])),
+    "shows all under prefixes": calls(under=lambda _, right, prefixes: right([""])),
+    "shows no floor of all": gives("under", lambda _, found, prefixes: (found[0], replace(found[1], floor=BEGINNING))),
 }
 """Of the overlay of a broker, and of that of a process."""
 

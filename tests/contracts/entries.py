@@ -89,6 +89,18 @@ class EntriesContract:
         for overlay in (written.overlay, written.elsewhere):
             assert (await view(overlay, "a")).exact == written.exact
 
+    async def test_all_that_is_pending_under_prefixes_is_shown_with_the_highest_floor(self, written: Written) -> None:
+        await enter(written.overlay, PLAIN, KEYED)
+        await written.elsewhere.settle([key_of_envelope("keyed")], Instant(7))
+        for overlay in (written.overlay, written.elsewhere):
+            views, rest = await overlay.under(["a", "c"])
+            assert {name: [*view.entries] for name, view in views.items()} == {
+                "a": [Entry(key_of_envelope("plain"), 3)]
+            }
+            assert (rest.entries, rest.exact) == ((), written.exact)
+            assert rest.floor >= 7
+            assert {*(await overlay.under([""]))[0]} == {"a", "b"}
+
     async def test_what_could_not_be_published_is_withdrawn(self, written: Written) -> None:
         await enter(written.overlay, WHOLE)
         await fail(written.overlay, PLAIN, KEYED)

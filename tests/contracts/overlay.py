@@ -132,6 +132,19 @@ class OverlayContract:
         await ack_all(accepted, floor=Instant(7))
         assert (await view(accepted.overlay, "a")).floor >= 12
 
+    async def test_all_that_is_pending_under_prefixes_is_shown_with_the_highest_floor(self, accepted: Accepted) -> None:
+        await publish(accepted, KEYED)
+        await ack_all(accepted, floor=Instant(9))
+        await publish(accepted, PLAIN)
+        for overlay in (accepted.overlay, accepted.elsewhere):
+            views, rest = await overlay.under(["a", "c"])
+            assert {name: [*view.entries] for name, view in views.items()} == {
+                "a": [Entry(key_of_envelope("plain"), 3)]
+            }
+            assert (rest.entries, rest.exact) == ((), True)
+            assert rest.floor >= 9
+            assert {*(await overlay.under([""]))[0]} == {"a", "b"}
+
     async def test_a_stale_ack_takes_no_entry(self, accepted: Accepted) -> None:
         await publish(accepted, PLAIN)
         (held,) = await pull(accepted)

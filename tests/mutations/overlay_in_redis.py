@@ -22,6 +22,11 @@ mutation("a server that lost the epoch is the overlay", _SCRIPTS, FLEET)(
 mutation("the floor of all counters is not raised by those that are forgotten", "shared.redis.scripts.FORGET", FENCES)(
     text("  if less(floor, own) then", "  if false then")
 )
+mutation(
+    "the largest are sought by a floor that some counters are above",
+    "shared.redis.scripts.UNDER",
+    "tests/emulators/test_redis_contract.py",
+)(text("EPOCH, 'top'", "EPOCH, 'floor'"))
 
 mutation(
     "what could not be announced keeps the name that readings were told",

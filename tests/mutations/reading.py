@@ -4,8 +4,19 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from tests.mutations.mutation import around, mutation, replaced, returning, text
-from tests.mutations.places import DEAD, LARGEST, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS, STORE
+from tests.mutations.mutation import around, mutation, replaced, returning, returning_later, text
+from tests.mutations.places import (
+    DEAD,
+    LARGEST,
+    MEMORY,
+    NEWER,
+    PENDING_SINCE,
+    PROCESS_OVERLAY,
+    RACES,
+    RANKING,
+    SEEDS,
+    STORE,
+)
 
 
 def _each_entry(view: Any, **fields: Any) -> Any:
@@ -120,6 +131,15 @@ mutation("what is pending takes places of the largest", "shared.sqlite.store.Sql
 mutation("the largest are sought among what is stored alone", "shared.counters.pending.Pending.under", LARGEST)(
     lambda under: lambda self, prefixes: ({}, under(self, prefixes)[1])
 )
+mutation("in Datastore, equal totals are not ranked by name", "shared.datastore.ranking._Ranking._read_equal", RANKING)(
+    returning_later(None)
+)
+mutation(
+    "in Datastore, several shards are ranked as if each were all", "shared.datastore.ranking._Ranking._number", RANKING
+)(returning(1))
+mutation(
+    "in Datastore, totals that are not positive are not ranked", "shared.datastore.ranking._Ranking.walk", RANKING
+)(returning_later(True))
 mutation("the largest are ranked by their first shards", "shared.sqlite.store._SEVERAL", STORE)(
     text("shard > 0", "shard < 0")
 )
