@@ -86,6 +86,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--overlay", choices=("memory", "redis"), help="where reads find what is not applied [COUNTERSINK_OVERLAY]"
     )
+    parser.add_argument(
+        "--top",
+        type=whole(1, 1_000),
+        metavar="N",
+        help="also say what the N largest of these counters cost (COUNTERSINK_TOP)",
+    )
+    parser.add_argument(
+        "--top-every", type=_between, default=5.0, metavar="S", help="seconds between two requests for these [5]"
+    )
     for kind, default in _PRICES.items():
         parser.add_argument(
             f"--price-{kind}",
@@ -100,7 +109,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from countersink_server.cli.traffic_plan import Prices, Traffic, planned  # noqa: PLC0415 (who asks for help should not wait for it)
+    from countersink_server.cli.traffic_plan import Operations, Prices, Traffic, planned  # noqa: PLC0415 (who asks for help should not wait for it)
 
     if options.batch is not None and options.ids != "batch":
         options.refuse("argument --batch: only with --ids batch, where each batch has an id")
@@ -119,6 +128,10 @@ def _plan(options: argparse.Namespace) -> None:
     )
     prices = Prices(*(getattr(options, f"price_{kind}") for kind in _PRICES))
     found = document(plan, replace(plan, interval=long), settings, prices)
+    if options.top is not None:
+        reads = plan.reads_of_largest(options.top)
+        dollars = [round(number, 2) for number in Operations(0, reads / options.top_every, 0).a_month(prices)]
+        found["top"] = {"every": options.top_every, "reads": round(reads), "dollars_a_month": dollars}
     if options.json:
         tell(json_of(found))
     else:
@@ -177,6 +190,11 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from _table(found)
     yield ""
+    if "top" in found:
+        top = found["top"]
+        yield f"The largest counters, each {top['every']:g} s while read: {top['reads']:,} reads a request, and"
+        yield f"{_dollars(*top['dollars_a_month'])} dollars a month besides."
+        yield ""
     yield "Countersink flushes less often while nobody reads the counters through all ingests, or waits. The process"
     yield "that accepted an increment shows it at once. A publish and a commit add to these times."
     yield f"Redis alone: when it dies, the last second may be lost, {_said(found['rate'])} increments, even with"
@@ -226,6 +244,13 @@ def _interval(text: str) -> float:
     number = seconds(text)
     if number > LONGEST_INTERVAL:
         raise argparse.ArgumentTypeError(f"must be at most {LONGEST_INTERVAL} seconds, is {text!r}")
+    return number
+
+
+def _between(text: str) -> float:
+    number = seconds(text)
+    if not number:
+        raise argparse.ArgumentTypeError("must be more than 0 seconds")
     return number
 
 

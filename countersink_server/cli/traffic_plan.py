@@ -141,6 +141,10 @@ def _few_in_gaps(gaps: int, most: int, mean: float) -> float:
 LEAST: Final = 2
 """Processes of each kind, so that one may end at any time."""
 MOST_PROCESSES: Final = 1_000
+READS_OF_COUNTER: Final = 3
+"""Of its config, its guard, and one shard."""
+QUERIES_OF_LARGEST: Final = 4
+"""For dead letters, numbers of shards, the highest counts, and equal ones."""
 SETTLES_AT: Final = 21.0
 """Seconds after which an ingest without Redis asks for an envelope, on average: `PATIENCE` of the overlay and half a
 round. What is applied later is asked for once more, by itself.
@@ -240,6 +244,14 @@ class TrafficPlan:
         ids = self.traffic.rate if self.traffic.ids == "each" else 0.0
         receipts = self.envelopes + ids
         return Operations(receipts + self.shard_writes, self._reads(), receipts)
+
+    def reads_of_largest(self, limit: int) -> float:
+        """Of one request for so many of the largest counters: each of these is read, and each with something pending,
+        with the receipts of what is pending.
+        """
+        age = self.window / 2
+        counters = min(limit + distinct(self.traffic.rate * age, self.traffic.counters), self.traffic.counters)
+        return READS_OF_COUNTER * counters + age * self.operations.deletes + QUERIES_OF_LARGEST
 
     def too_few(self) -> list[str]:
         """What these processes can't do. Empty if they are enough."""
