@@ -44,8 +44,9 @@ def flush() -> None:
 def give_up() -> None:
     """Discard what is still in the buffer."""
     with contextlib.suppress(OSError, ValueError):
+        output = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, output)
         os.close(nowhere)
 
 

@@ -4,10 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
+import pytest
+
+from countersink_server.cli.main import main
 from tests.processes.fork_server import can_fork, fork
 
 COUNTERSINK = (sys.executable, "-m", "countersink")
@@ -38,6 +43,27 @@ def run(*arguments: str | bytes, cwd: Path | None, **settings: str) -> Done:
         out.seek(0)
         errors.seek(0)
         return Done(code, out.read().decode(), _PATIENCE.sub(b"", errors.read()).decode().splitlines())
+
+
+def run_here(*arguments: str | bytes, cwd: Path | None = None, **settings: str) -> Done:
+    """The same in this process, which saves the start of another: a command that leaves nothing behind in its process,
+    such as handlers of signals.
+    """
+    out, errors, code = StringIO(), StringIO(), None
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        for name in os.environ.keys() - environment().keys():
+            patch.delenv(name)
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
+        try:
+            main([*map(os.fsdecode, arguments)])
+        except SystemExit as ended:
+            code = ended.code
+    if isinstance(code, str):
+        return Done(1, out.getvalue(), code.splitlines())
+    return Done(code or 0, out.getvalue(), errors.getvalue().splitlines())
 
 
 def run_to(out: int, errors: int, *arguments: str | bytes, cwd: Path | None = None, **settings: str) -> int:

@@ -1,8 +1,6 @@
 """countersink audit: what it says of a file, with and without counts by time, and of what is wrong with it."""
 
 import asyncio
-import contextlib
-import io
 import json
 import sqlite3
 import time
@@ -14,13 +12,12 @@ from typing import Any
 import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Ledger, Line, _horizon, flaw_of, judge
-from countersink_server.cli.main import main
 from shared.config.settings import rules_of
 from shared.model.buckets import DAY, HOUR, NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.receipts import Tally, lifetime, notes_of_commit
 from shared.model.words import Commit, Receipt
 from shared.ports.store import Balance, Config, Shard, StoredReceipt
-from tests.cli.running import Done, make_file, run
+from tests.cli.running import Done, make_file, run, run_here
 from tests.http.service import running
 from tests.http.test_series import publish
 from tests.world.manual_clock import ManualClock
@@ -28,16 +25,9 @@ from tests.world.memory.store import MemoryStore
 
 
 def audit(folder: Path, *arguments: str) -> Done:
-    """In this process, which saves the start of another."""
-    out, said = io.StringIO(), ""
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
-        patch.setenv("COUNTERSINK_BROKER", f"sqlite:///{folder}/.countersink/countersink.db")
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("countersink_server.cli.audit.ACKNOWLEDGED_WITHIN", 0.0)
-        try:
-            main(["audit", *arguments])
-        except SystemExit as error:
-            said = str(error.code)
-    return Done(1 if said else 0, out.getvalue(), said.splitlines())
+        return run_here("audit", *arguments, COUNTERSINK_BROKER=f"sqlite:///{folder}/.countersink/countersink.db")
 
 
 def summary(done: Done) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from countersink_server.cli.completion import PROGRAM, words_of
 from countersink_server.cli.main import parser_of_all
-from tests.cli.running import run
+from tests.cli.running import run_here
 
 _ASK = """
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -20,7 +20,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("completion") / "script"
-    done = run("completion", "bash", cwd=None)
+    done = run_here("completion", "bash")
     assert (done.code, done.lines) == (0, [])
     file.write_text(done.out + _ASK)
     return file
@@ -66,6 +66,6 @@ def test_every_command_is_completed() -> None:
 
 @pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])
 def test_the_shell_understands_its_script(shell: str) -> None:
-    script = run("completion", shell, cwd=None).out
+    script = run_here("completion", shell).out
     done = subprocess.run([shell, "-n", "/dev/stdin"], input=script, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

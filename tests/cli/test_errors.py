@@ -15,15 +15,15 @@ from countersink_server.cli.main import line_of, parser_of_all
 from countersink_server.cli.serve import _until_told
 from shared.config.settings import table
 from shared.model.errors import SettingsError, TransientError
-from tests.cli.running import run
+from tests.cli.running import run, run_here
 
 
 def test_the_version(tmp_path: Path) -> None:
-    assert run("--version", cwd=tmp_path).out.startswith("countersink ")
+    assert run_here("--version", cwd=tmp_path).out.startswith("countersink ")
 
 
 def test_help_lists_every_setting_with_its_default(tmp_path: Path) -> None:
-    done = run("--help", cwd=tmp_path)
+    done = run_here("--help", cwd=tmp_path)
     assert done.code == 0
     for name, default, help_ in table():
         assert f"  {name}  " in done.out
@@ -50,7 +50,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
     "wrong", [["get", "a", "--nothing"], ["dlq", "list", "x"], ["keys", "fly"], ["map"], ["incr", "a", "--by", "x"]]
 )
 def test_wrong_usage_of_a_command_shows_its_own_usage(wrong: list[str], tmp_path: Path) -> None:
-    done = run(*wrong, cwd=tmp_path)
+    done = run_here(*wrong, cwd=tmp_path)
     command = " ".join(
         ["countersink", *itertools.takewhile({"get", "dlq", "list", "keys", "map", "incr"}.__contains__, wrong)]
     )
@@ -70,7 +70,7 @@ def test_wrong_usage_of_a_command_shows_its_own_usage(wrong: list[str], tmp_path
     ],
 )
 def test_help_names_the_settings_of_a_command(tmp_path: Path, command: str, said: str) -> None:
-    done = run(*command.split(), "--help", cwd=tmp_path)
+    done = run_here(*command.split(), "--help", cwd=tmp_path)
     assert done.code == 0
     assert said in " ".join(done.out.split())
 
@@ -114,7 +114,7 @@ def test_help_names_the_settings_of_a_command(tmp_path: Path, command: str, said
     ],
 )
 def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str | bytes, ...], said: str) -> None:
-    done = run(*arguments, cwd=tmp_path)
+    done = run_here(*arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.lines[0].startswith("usage: countersink")
     assert said in done.lines[-1]
@@ -122,7 +122,7 @@ def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str | bytes, ...],
 
 @pytest.mark.parametrize("variable", ["COUNTERSINK_BROKER", "COUNTERSINK_STORE"])
 def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable: str) -> None:
-    done = run("up", "--data", "x", cwd=tmp_path, **{variable: "sqlite:///y.db"})
+    done = run_here("up", "--data", "x", cwd=tmp_path, **{variable: "sqlite:///y.db"})
     assert done.code == 2
     assert f"--data and {variable} both say where the data is: say one of them" in done.lines[-1]
 

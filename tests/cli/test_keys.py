@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from countersink import AsyncClient
 from countersink_server.cli import keys as commands
 from ingest.access.keys import KeyRing, content_of, find, parse
 from shared.model.errors import CountersinkError, SettingsError
-from tests.cli.running import Done, run
+from tests.cli.running import Done, run, run_here
 from tests.processes.harness import processes
 from tests.world.manual_clock import ManualClock
 
@@ -26,7 +27,7 @@ FILE = "COUNTERSINK_KEYS_FILE"
 
 
 def keys(folder: Path, *arguments: str) -> Done:
-    return run("keys", *arguments, cwd=folder, **{FILE: "keys.json"})
+    return run_here("keys", *arguments, cwd=folder, **{FILE: "keys.json"})
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
@@ -136,7 +137,8 @@ def test_a_file_without_a_good_secret_gets_a_random_one(tmp_path: Path, secret: 
 def test_commands_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
     names = [f"k{number}" for number in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda name: keys(tmp_path, "new", name, "--scope", "read"), names))
+        new = partial(run, "keys", "new", cwd=tmp_path, **{FILE: "keys.json"})
+        done = list(pool.map(lambda name: new(name, "--scope", "read"), names))
     assert all(one.code == 0 for one in done)
     assert sorted(entry["id"] for entry in entries(tmp_path)) == names
 

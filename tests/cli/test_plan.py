@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import Done, run
+from tests.cli.running import Done, run_here
 from tests.meta.checkout import ROOT
 
 
 def plan(*arguments: str, **settings: str) -> Done:
-    return run("plan", *arguments, cwd=None, **settings)
+    return run_here("plan", *arguments, cwd=None, **settings)
 
 
 def said(*arguments: str, **settings: str) -> dict[str, Any]:
