@@ -1,6 +1,6 @@
 """The OpenAPI document says where a publishable key will do, and which errors the door answers: the door is asked."""
 
-from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from ingest.access import scopes
-from ingest.access.callers import credentials_in
+from ingest.access.callers import Credentials, credentials_in
 from ingest.access.door import Door
 from ingest.access.keys import KeyRing
 from ingest.api.routes import find
@@ -29,71 +29,73 @@ KEYS: dict[str, dict[str, Any]] = {
     "slow": {"scopes": ALL, "rate": 1},
     "cpk": {"scopes": ["write"], "origins": [SHOP], "publishable": True, "prefixes": ["p"]},
 }
-Ask = Callable[..., int]
-"""Returns the status that the door answers: to a key, if there is one, from a page of an origin. The rate of the key
-`slow` is used up.
-"""
 
 
-@pytest.fixture(params=OPERATIONS, ids=" ".join)
-def operation(request: pytest.FixtureRequest) -> tuple[str, str]:
-    found: tuple[str, str] = request.param
-    return found
+class Doors:
+    """One with keys, of which the rate of `slow` is used up, and one without."""
 
+    def __init__(self, folder: Path) -> None:
+        file, self._texts = keys_file(folder, **KEYS)
+        clock = ManualClock()
+        self._with_keys, self._without = Door(KeyRing(file, clock), clock=clock), Door()
+        self._with_keys.enter(find("POST", "/v1/counters/p"), self._said("slow"), "192.0.2.1").spend(5)
 
-@pytest.fixture
-def known(operation: tuple[str, str]) -> dict[str, Any]:
-    method, path = operation
-    found: dict[str, Any] = contract.DOCUMENT["paths"][path][method.lower()]
-    return found
-
-
-@pytest.fixture
-def ask(operation: tuple[str, str], tmp_path: Path) -> Ask:
-    file, texts = keys_file(tmp_path, **KEYS)
-    clock = ManualClock()
-    with_keys, without = Door(KeyRing(file, clock), clock=clock), Door()
-    method, path = operation
-
-    def status(key: str = "", *, origin: str = "", in_query: bool = False, keyless: bool = False) -> int:
+    def _said(self, key: str = "", origin: str = "") -> Credentials:
         headers = {"Host": "h"} | ({"Origin": origin} if origin else {})
-        if key and not in_query:
-            headers["Authorization"] = f"Bearer {texts[key]}"
-        query = f"key={texts[key]}" if in_query else ""
-        said = credentials_in(CIMultiDictProxy(CIMultiDict(headers)))
+        if key:
+            headers["Authorization"] = f"Bearer {self._texts[key]}"
+        return credentials_in(CIMultiDictProxy(CIMultiDict(headers)))
+
+    def ask(
+        self, one: tuple[str, str], key: str = "", *, origin: str = "", in_query: bool = False, keyless: bool = False
+    ) -> int:
+        """The status that is answered: to a key, if there is one, from a page of an origin."""
+        method, path = one
+        query = f"key={self._texts[key]}" if in_query else ""
         target = path.replace("{name}", "p").replace("{id}", "j")
+        door = self._without if keyless else self._with_keys
         try:
-            (without if keyless else with_keys).enter(find(method, target, query), said, "192.0.2.1")
+            door.enter(find(method, target, query), self._said("" if in_query else key, origin), "192.0.2.1")
         except (Problem, ShareError) as error:
             return problem_of(error).status
         return 200
 
-    said = credentials_in(CIMultiDictProxy(CIMultiDict({"Host": "h", "Authorization": f"Bearer {texts['slow']}"})))
-    with_keys.enter(find("POST", "/v1/counters/p"), said, "192.0.2.1").spend(5)
-    return status
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Doors:
+    return Doors(tmp_path)
 
 
-def scopes_of(known: dict[str, Any], scheme: str) -> set[str]:
-    return {scope for one in known.get("security", []) for scope in one.get(scheme, [])}
+def known_of(one: tuple[str, str]) -> dict[str, Any]:
+    method, path = one
+    found: dict[str, Any] = contract.DOCUMENT["paths"][path][method.lower()]
+    return found
 
 
-@pytest.mark.parametrize("in_query", [True, False])
-def test_it_says_where_a_publishable_key_will_do(ask: Ask, known: dict[str, Any], *, in_query: bool) -> None:
-    enough = "security" not in known or "write" in scopes_of(known, "publishableKey")
-    assert ask("cpk", origin=SHOP, in_query=in_query) == (200 if enough else 403)
-    assert ask("write", in_query=True) == (401 if "security" in known else 200)
+def takes_publishable_keys(known: dict[str, Any]) -> bool:
+    return any("write" in one.get("publishableKey", ()) for one in known.get("security", []))
 
 
-def test_all_that_the_door_answers_is_documented(ask: Ask, known: dict[str, Any]) -> None:
-    found = {
-        *(ask(key) for key in ("", *KEYS)),
-        ask("cpk", origin="https://evil.example", in_query=True),
-        ask(origin="https://evil.example", keyless=True),
-    }
-    assert {str(status) for status in found - {200}} <= known["responses"].keys()
+def test_it_says_where_a_publishable_key_will_do(doors: Doors) -> None:
+    for one, in_query in product(OPERATIONS, (True, False)):
+        known = known_of(one)
+        enough = "security" not in known or takes_publishable_keys(known)
+        assert doors.ask(one, "cpk", origin=SHOP, in_query=in_query) == (200 if enough else 403), one
+        assert doors.ask(one, "write", in_query=True) == (401 if "security" in known else 200), one
 
 
-def test_a_key_with_a_rate_is_429_where_it_counts(ask: Ask, known: dict[str, Any], operation: tuple[str, str]) -> None:
-    limited = ask("slow") == 429
-    assert limited is ("write" in scopes_of(known, "publishableKey"))
-    assert not limited or "429" in known["responses"]
+def test_all_that_the_door_answers_is_documented(doors: Doors) -> None:
+    for one in OPERATIONS:
+        found = {
+            *(doors.ask(one, key) for key in ("", *KEYS)),
+            doors.ask(one, "cpk", origin="https://evil.example", in_query=True),
+            doors.ask(one, origin="https://evil.example", keyless=True),
+        }
+        assert {str(status) for status in found - {200}} <= known_of(one)["responses"].keys(), one
+
+
+def test_a_key_with_a_rate_is_429_where_it_counts(doors: Doors) -> None:
+    for one in OPERATIONS:
+        limited = doors.ask(one, "slow") == 429
+        assert limited is takes_publishable_keys(known_of(one)), one
+        assert not limited or "429" in known_of(one)["responses"], one
