@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -33,7 +33,8 @@ MOST_COUNTED: Final = 10_000
 _RULES: Final = "SELECT rules FROM feed"
 _OWE: Final = (
     "INSERT INTO owed (counter, changed, due) SELECT value, :time, :now FROM json_each(:names) WHERE true"
-    " ON CONFLICT (counter) DO UPDATE SET changed = excluded.changed"
+    " ON CONFLICT (counter) DO UPDATE SET changed = excluded.changed,"
+    " due = CASE WHEN changed THEN due ELSE max(due, excluded.due) END"
 )
 _TOTALS: Final = (
     "SELECT value, coalesce(version, 0), coalesce(count, 0) FROM json_each(?)"
@@ -137,6 +138,8 @@ class SqliteFeedBook:
         self._text = ""
         """The rules by which this process tells."""
         self._db: sqlite3.Connection | None = None
+        self._failing: dict[str | int, StoreMillis] = {}
+        """Since when the receiver has not taken these counters and rows."""
 
     async def open(self, told: Told) -> bool:
         text = told.text()
@@ -225,15 +228,21 @@ class SqliteFeedBook:
             db.execute(_REST, (now, 2 * PAGE))
 
         await self._database.write(work)
+        for key in _keys(changes, reaches):
+            self._failing.pop(key, None)
 
     async def put_off(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]]) -> None:
         def work(db: sqlite3.Connection) -> None:
             now = self._time.inside(db)
             later = [(now + pause, one.counter) for one, pause in changes]
             db.executemany("UPDATE owed SET due = ? WHERE counter = ?", later)
-            later = [(now + pause, str(one.row)) for one, pause in reaches]
-            db.executemany("UPDATE reached SET due = ? WHERE number = ?", later)
+            rows = [(now + pause, one.row) for one, pause in reaches]
+            db.executemany("UPDATE reached SET due = ? WHERE number = ?", rows)
 
+        now = self._time.now()
+        for key in _keys(changes, reaches):
+            if len(self._failing) < MOST_COUNTED:
+                self._failing.setdefault(key, now)
         await self._database.write(work)
 
     async def sweep(self) -> bool:
@@ -259,14 +268,19 @@ class SqliteFeedBook:
         now = self._time.now()
         with self._database.reading() as db:
             rows = db.execute(_COUNTED, {"now": now, "most": MOST_COUNTED}).fetchall()
-        oldest = min((due for _, due in rows if due is not None), default=now)
-        return Waiting(sum(count for count, _ in rows), (now - oldest) / 1_000)
+        since = [*[due for _, due in rows if due is not None], *self._failing.values()]
+        waiting = max(sum(count for count, _ in rows), len(self._failing))
+        return Waiting(waiting, (now - min(since, default=now)) / 1_000)
 
     async def close(self) -> None:
         """Let another process tell."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _keys(changes: Sequence[tuple[Change, Any]], reaches: Sequence[tuple[Reach, Any]]) -> list[str | int]:
+    return [*[one.counter for one, _ in changes], *[one.row for one, _ in reaches]]
 
 
 def _reach(row: tuple[int, str, int, int, int, int, int, int, int]) -> Reach:

@@ -73,6 +73,30 @@ async def test_a_counter_is_told_at_once_and_then_after_its_interval(tmp_path: P
         assert await world.tell() == {}
 
 
+async def test_what_is_not_taken_grows_older_until_it_is(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.book.open(TOLD)
+        await world.count(1)
+        await world.tell()
+        world.clock.turn(3_600)
+        await world.count(2, delta=0)
+        assert world.book.waiting() == (2, 3_600.0), "the threshold was not told"
+        for pause in (60_000, 30_000):
+            owed = await world.book.owed(9)
+            changes, reaches = (
+                [(one, Millis(pause)) for one in owed.changes],
+                [(one, Millis(pause)) for one in owed.reaches],
+            )
+            assert len(changes) == len(reaches) == 1
+            await world.book.put_off(changes, reaches)
+            assert not any(await world.book.owed(9))
+            world.clock.turn(60)
+        assert world.book.waiting() == (2, 120.0)
+        owed = await world.book.owed(9)
+        await world.book.settle([(one, Millis(0)) for one in owed.changes], [(one, 1) for one in owed.reaches])
+        assert world.book.waiting() == (0, 0.0)
+
+
 async def test_what_changed_after_the_reading_stays_owed(tmp_path: Path) -> None:
     async with opened(tmp_path / "c.db") as world:
         await world.book.open(TOLD)
