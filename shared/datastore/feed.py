@@ -45,10 +45,8 @@ FOLLOWED: Final = 720_000
 which a transaction surely ends, and a minute.
 """
 PAGE: Final = 1_000
-"""Keys in one page, which costs one read."""
+"""Keys in one look, which costs one read. The next look goes on behind them."""
 SWEPT_AT_ONCE: Final = 400
-MOST_PAGES: Final = 10
-"""Pages in one look."""
 UNREADABLE: Final = 60_000
 """Milliseconds until a counter is read again that another application made unreadable."""
 MOST_REMEMBERED: Final = 100_000
@@ -144,7 +142,7 @@ class DatastoreFeedBook:
             return False
         now = millis(found.time or self._client.time.bound(begun))
         if seen is not None and _is_held(seen.entity, now) and _text(seen.entity, _HOLDER) != self._id:
-            self._renewed = -inf
+            self._renewed, self._due = -inf, {}
             return False
         if seen is not None and text == before:
             self._swept = _text(seen.entity, _SWEPT) if _SWEPT in seen.entity.properties else None
@@ -175,17 +173,12 @@ class DatastoreFeedBook:
 
     async def owed(self, limit: int) -> Owed:
         keys: dict[str, list[Key]] = {}
-        for _ in range(MOST_PAGES):
-            page = await self._page()
-            now = self._clock.monotonic()
-            for counter, key in page:
-                if self._next.get(counter, -inf) <= now and (counter in keys or len(keys) < limit):
-                    keys.setdefault(counter, []).append(key)
-                    self._due.setdefault(counter, now)
-            if len(page) < PAGE or len(keys) >= limit:
-                break
+        page, now = await self._page(), self._clock.monotonic()
+        for counter, key in page:
+            if self._next.get(counter, -inf) <= now and (counter in keys or len(keys) < limit):
+                keys.setdefault(counter, []).append(key)
+                self._due.setdefault(counter, now)
         if not keys:
-            self._due = {}
             return Owed((), ())
         async with self._store.snapshot() as snapshot:
             # In this order: on the emulator, a later look may see more of the same instant.
