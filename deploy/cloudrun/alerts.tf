@@ -39,3 +39,52 @@ locals {
     }
   }
 }
+
+# From outside, as clients come: it asks for the name, the certificate and Google's front end, too. It needs no key.
+resource "google_monitoring_uptime_check_config" "outside" {
+  display_name = "Countersink"
+  timeout      = "10s"
+  period       = "60s"
+
+  http_check {
+    path         = "/version"
+    port         = 443
+    use_ssl      = true
+    validate_ssl = true
+  }
+
+  monitored_resource {
+    type   = "uptime_url"
+    labels = { project_id = var.project, host = trimprefix(google_cloud_run_v2_service.ingest.uri, "https://") }
+  }
+}
+
+resource "google_monitoring_alert_policy" "outside" {
+  display_name          = "CountersinkUnreachable"
+  combiner              = "OR"
+  severity              = "CRITICAL"
+  notification_channels = module.countersink.on_call
+
+  conditions {
+    display_name = "CountersinkUnreachable"
+
+    condition_threshold {
+      filter          = "metric.type=\"monitoring.googleapis.com/uptime_check/check_passed\" AND metric.labels.check_id=\"${google_monitoring_uptime_check_config.outside.uptime_check_id}\" AND resource.type=\"uptime_url\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 1 # more than one place from which Google asks
+      duration        = "120s"
+
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_NEXT_OLDER"
+        cross_series_reducer = "REDUCE_COUNT_FALSE"
+        group_by_fields      = ["resource.label.host"]
+      }
+    }
+  }
+
+  documentation {
+    content   = "Clients can't reach ingest.\n\n## ${module.countersink.runbooks["CountersinkUnreachable"]}"
+    mime_type = "text/markdown"
+  }
+}

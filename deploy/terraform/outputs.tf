@@ -19,3 +19,13 @@ output "accounts" {
   description = "The accounts of the processes."
   value       = { for name, account in google_service_account.of : name => account.email }
 }
+
+output "on_call" {
+  description = "The channels of critical alerts."
+  value       = concat([google_monitoring_notification_channel.mail["CRITICAL"].id], var.on_call_channels)
+}
+
+output "runbooks" {
+  description = "What to do, by the name of the alert."
+  value       = local.runbooks
+}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from google.cloud import run_v2
 from google.cloud.monitoring_dashboard_v1 import Dashboard
-from google.cloud.monitoring_v3 import AlertPolicy
+from google.cloud.monitoring_v3 import AlertPolicy, UptimeCheckConfig
 from google.protobuf.json_format import ParseDict, ParseError
 
 from countersink_server.cli.main import parser_of_all
@@ -533,6 +533,16 @@ def test_metrics_of_the_processes_are_there_where_alerts_need_them(files: Block,
     assert "${google_redis_instance.overlay}" in policy["depends_on"]  # without it, nothing can run yet
     replaced = local["from_google"].keys() & {rule.get("alert") for rule in RULES}
     assert replaced == {"CountersinkNothingApplied"}  # which tells the same
+
+
+def test_the_service_is_asked_from_outside(cloud_run: Block) -> None:
+    check = cloud_run["resource"]["google_monitoring_uptime_check_config"]["outside"][0]
+    policy = cloud_run["resource"]["google_monitoring_alert_policy"]["outside"][0]
+    for block, message in ((check, UptimeCheckConfig), (policy, AlertPolicy)):
+        ParseDict(filled(block, cloud_run, message.pb().DESCRIPTOR), message.pb()())
+    assert check["http_check"][0]["path"] == "/version"  # which needs no key
+    assert (policy["severity"], policy["notification_channels"]) == ("CRITICAL", "${module.countersink.on_call}")
+    assert "outside.uptime_check_id" in policy["conditions"][0]["condition_threshold"][0]["filter"]
 
 
 def test_criticals_and_warnings_go_to_different_people(files: Block) -> None:

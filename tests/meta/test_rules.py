@@ -85,7 +85,9 @@ def test_each_alert_has_its_runbook_and_says_so() -> None:
     of_google = {
         name
         for file in OF_GOOGLE
-        for name in re.findall(r"^    (Countersink\w+) = \{$", file.read_text(), re.MULTILINE)
+        for name in re.findall(
+            r'^    (?:display_name = ")?(Countersink\w+)(?:"| = \{)$', file.read_text(), re.MULTILINE
+        )
     }
     assert of_google
     assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == sorted({*alerts, *of_google})
