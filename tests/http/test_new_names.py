@@ -22,11 +22,18 @@ def _counts_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.accept.new_names.COUNT_AGAIN", 0.01)
 
 
-@pytest.fixture(params=[True, False], ids=["fast path", "routes"])
-async def limited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+@pytest.fixture
+async def limited(tmp_path: Path) -> AsyncIterator[Service]:
     limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
-    async with running(tmp_path, short=request.param, max_counters=limits) as service:
+    async with running(tmp_path, max_counters=limits) as service:
         yield service
+
+
+@pytest.fixture(params=[{}, {"TE": "x"}], ids=["either way", "by aiohttp"])
+def both(request: pytest.FixtureRequest, limited: Service) -> Service:
+    """The fast path leaves requests with the header TE to aiohttp."""
+    limited._session.headers.update(request.param)
+    return limited
 
 
 def is_refused(answer: Answer, prefix: str) -> bool:
@@ -43,18 +50,18 @@ def lines(*items: dict[str, Any]) -> bytes:
     return b"\n".join(map(orjson.dumps, items))
 
 
-async def test_a_flood_of_new_names_ends_at_the_limit_and_counters_that_exist_go_on(limited: Service) -> None:
-    answers = await asyncio.gather(*(limited.incr(f"n{number}") for number in range(200)))
+async def test_a_flood_of_new_names_ends_at_the_limit_and_counters_that_exist_go_on(both: Service) -> None:
+    answers = await asyncio.gather(*(both.incr(f"n{number}") for number in range(200)))
     refused = [number for number, answer in enumerate(answers) if is_refused(answer, "")]
     assert len(refused) == 192
     assert sum(answer.status == 202 for answer in answers) == 8
     counted = [number for number in range(200) if number not in refused]
     for _ in range(3):
         for number in counted:
-            assert (await limited.incr(f"n{number}", b'{"delta":10}')).status == 202
-        assert is_refused(await limited.incr("another"), "")
-        await limited.apply()
-    assert await limited.totals() == {f"n{number}": 31 for number in counted}
+            assert (await both.incr(f"n{number}", b'{"delta":10}')).status == 202
+        assert is_refused(await both.incr("another"), "")
+        await both.apply()
+    assert await both.totals() == {f"n{number}": 31 for number in counted}
 
 
 async def test_a_removed_counter_gives_its_room_to_another(limited: Service) -> None:
@@ -110,8 +117,8 @@ async def test_prefixes_and_names_may_hold_anything(limited: Service) -> None:
 
 
 @pytest.mark.parametrize("form", ["array", "lines", "map"])
-async def test_of_a_batch_new_names_are_rejected_and_others_count(limited: Service, form: str) -> None:
-    await limited.incr("page:1")
+async def test_of_a_batch_new_names_are_rejected_and_others_count(both: Service, form: str) -> None:
+    await both.incr("page:1")
     names = ["page:1", "page:2", "page:3", "page:4", "other"]
     items = [{"counter": name, "delta": 2} for name in names]
     body = {
@@ -119,25 +126,25 @@ async def test_of_a_batch_new_names_are_rejected_and_others_count(limited: Servi
         "lines": lines(*items, {"counter": ""}),
         "map": orjson.dumps({"counters": {**dict.fromkeys(names, 2), "": 2}}),
     }[form]
-    answer = await limited.post("/v1/increments", body)
+    answer = await both.post("/v1/increments", body)
     assert (answer.status, answer.json["accepted"]) == (202, 3)
     assert [one.get("counter") for one in answer.json["rejected"]][1:] == ["page:3", "page:4"]
     assert all("COUNTERSINK_MAX_COUNTERS" in one["reason"] for one in answer.json["rejected"][1:])
-    await limited.apply()
-    assert await limited.totals() == {"page:1": 3, "page:2": 2, "other": 2}
+    await both.apply()
+    assert await both.totals() == {"page:1": 3, "page:2": 2, "other": 2}
 
 
-async def test_a_batch_of_new_names_alone_is_429_and_nothing_counts(limited: Service) -> None:
-    await limited.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
+async def test_a_batch_of_new_names_alone_is_429_and_nothing_counts(both: Service) -> None:
+    await both.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
     for body in (
         b'{"counters":{"page:3":1}}',
         b'[{"counter":"page:3"},{"counter":"page:3","id":"x"}]',
         b'{"counter":"page:3","id":"x"}\n{"counter":""}',
     ):
-        assert is_refused(await limited.post("/v1/increments", body), "page:")
-    assert (await limited.incr("page:1", Idempotency_Key="x")).status == 202
-    await limited.apply()
-    assert await limited.totals() == {"page:1": 2, "page:2": 1}
+        assert is_refused(await both.post("/v1/increments", body), "page:")
+    assert (await both.incr("page:1", Idempotency_Key="x")).status == 202
+    await both.apply()
+    assert await both.totals() == {"page:1": 2, "page:2": 1}
 
 
 @pytest.mark.parametrize(
@@ -150,11 +157,11 @@ async def test_a_batch_of_new_names_alone_is_429_and_nothing_counts(limited: Ser
     ],
 )
 async def test_a_refusal_names_the_counters_without_room(
-    limited: Service, path: str, body: bytes, headers: dict[str, Any]
+    both: Service, path: str, body: bytes, headers: dict[str, Any]
 ) -> None:
     """So a client can send the others again, without a search for them. Here all without an id count or none."""
-    await limited.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
-    answer = await limited.post(path, body, **headers)
+    await both.post("/v1/increments", b'{"counters":{"page:1":1,"page:2":1}}')
+    answer = await both.post(path, body, **headers)
     assert is_refused(answer, "page:")
     assert sorted(answer.json["counters"]) == sorted({"page:3", "page:4"} if body else {"page:3"})
 
@@ -177,23 +184,23 @@ async def test_many_rejections_are_counted_and_some_are_listed(limited: Service)
     assert await limited.totals() == {"page:0": 7, "page:1": 7}
 
 
-async def test_under_an_idempotency_key_all_without_an_id_count_or_none(limited: Service, tmp_path: Path) -> None:
+async def test_under_an_idempotency_key_all_without_an_id_count_or_none(both: Service, tmp_path: Path) -> None:
     """If a part counted, a retry that finds room would seem to count the rest, which its receipt would prevent."""
     body = b'[{"counter":"page:1"},{"counter":"page:2"},{"counter":"page:3"},{"counter":"b","id":"i"}]'
     for _ in range(2):
-        answer = await limited.post("/v1/increments", body, Idempotency_Key="k")
+        answer = await both.post("/v1/increments", body, Idempotency_Key="k")
         assert (answer.status, answer.json["accepted"]) == (202, 1)
         assert [one["counter"] for one in answer.json["rejected"]] == ["page:1", "page:2", "page:3"]
-        await limited.apply()
-    assert await limited.totals() == {"b": 1}
+        await both.apply()
+    assert await both.totals() == {"b": 1}
     smaller = b'[{"counter":"page:1"},{"counter":"page:2"},{"counter":""}]'
-    first = await limited.post("/v1/increments", smaller, Idempotency_Key="k")
-    assert is_refused(await limited.incr("page:4"), "page:")
-    await limited.apply()
-    again = await limited.post("/v1/increments", smaller, Idempotency_Key="k")
+    first = await both.post("/v1/increments", smaller, Idempotency_Key="k")
+    assert is_refused(await both.incr("page:4"), "page:")
+    await both.apply()
+    again = await both.post("/v1/increments", smaller, Idempotency_Key="k")
     assert (again.status, again.json["accepted"], again.json["rejected"]) == (202, 2, first.json["rejected"])
-    await limited.apply()
-    assert await limited.totals() == {"b": 1, "page:1": 1, "page:2": 1}
+    await both.apply()
+    assert await both.totals() == {"b": 1, "page:1": 1, "page:2": 1}
 
 
 async def test_a_set_and_new_shards_make_no_counter_beyond_the_limit(limited: Service) -> None:
@@ -218,15 +225,15 @@ async def test_new_names_that_are_refused_are_spent_from_the_rate_of_a_key(tmp_p
         assert "more than its 2 increments" in answers[3].json["detail"]
 
 
-async def test_with_ack_none_or_a_wait_it_is_the_same(limited: Service) -> None:
-    async with limited.applying():
+async def test_with_ack_none_or_a_wait_it_is_the_same(both: Service) -> None:
+    async with both.applying():
         for query in ("?ack=none", "?wait=applied"):
             name = url_name(f"page:{query}")
-            assert (await limited.post(f"/v1/counters/{name}{query}")).status in {200, 202}
+            assert (await both.post(f"/v1/counters/{name}{query}")).status in {200, 202}
         for query in ("", "?ack=none", "?wait=applied"):
-            assert is_refused(await limited.incr("page:3", query=query), "page:")
+            assert is_refused(await both.incr("page:3", query=query), "page:")
             batch = b'{"counters":{"page:3":1}}'
-            assert is_refused(await limited.post(f"/v1/increments{query}", batch), "page:")
+            assert is_refused(await both.post(f"/v1/increments{query}", batch), "page:")
 
 
 async def test_a_second_process_holds_to_it_too(limited: Service, tmp_path: Path) -> None:

@@ -102,18 +102,18 @@ async def test_a_publish_that_failed_is_said_and_not_counted(
     assert (await unharmed.get("/readyz")).status == 200
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("headers", [{}, {"TE": "x"}], ids=["fast path", "aiohttp"])
 async def test_what_waits_and_what_is_on_its_way_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headers: dict[str, Any]
 ) -> None:
     """One client gets half of it, and a second one a part of the rest; beyond all of it it is 503 to anybody."""
-    async with running(tmp_path, max_waiting=8, short=short) as service:
+    async with running(tmp_path, max_waiting=8) as service:
         gate = Gate(service, monkeypatch)
         statuses: list[list[int]] = [[], []]
         answered = asyncio.Semaphore(0)
 
         async def one(client: int, number: int) -> None:
-            answer = await service.incr(f"c{client}-{number}", client=client)
+            answer = await service.incr(f"c{client}-{number}", client=client, **headers)
             statuses[client].append(answer.status)
             answered.release()
 
