@@ -44,25 +44,14 @@ async def test_a_map_with_newlines_is_a_map(service: Service) -> None:
 
 
 BAD_ITEMS = [
-    ("1", "object"),
-    ("null", "object"),
-    ("[]", "object"),
-    ('"a"', "object"),
-    ("{}", "counter"),
-    ('{"counter": 1}', "counter"),
-    ('{"counter": null}', "counter"),
-    ('{"counter": ""}', "counter"),
-    ('{"counter": ".."}', "counter"),
-    ('{"counter": "__x__"}', "counter"),
-    ('{"counter": "a\\u0000"}', "counter"),
-    ('{"counter": "a\\u0085"}', "counter"),
-    ('{"counter": "' + "x" * 401 + '"}', "counter"),
-    ('{"counter": "' + "é" * 201 + '"}', "counter"),
-    ('{"counter": "a", "delta": 1.0}', "delta"),
-    ('{"counter": "a", "id": ""}', "id"),
-    ('{"counter": "a", "by": 1}', "by"),
+    ("1", "object"), ("null", "object"), ("[]", "object"), ('"a"', "object"), ("{}", "counter"),
+    ('{"counter": 1}', "counter"), ('{"counter": null}', "counter"), ('{"counter": ""}', "counter"),
+    ('{"counter": ".."}', "counter"), ('{"counter": "__x__"}', "counter"), ('{"counter": "a\\u0000"}', "counter"),
+    ('{"counter": "a\\u0085"}', "counter"), ('{"counter": "' + "x" * 401 + '"}', "counter"),
+    ('{"counter": "' + "é" * 201 + '"}', "counter"), ('{"counter": "a", "delta": 1.0}', "delta"),
+    ('{"counter": "a", "id": ""}', "id"), ('{"counter": "a", "by": 1}', "by"),
     ('{"counters": {"a": 1}}', "counters"),
-]
+]  # fmt: skip
 
 
 async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service) -> None:

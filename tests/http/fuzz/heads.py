@@ -5,18 +5,8 @@ from typing import Final
 from tests.http.fuzz.side import FULL, ORIGIN, text_of
 
 NAMES: Final = (
-    b"c",
-    b"c",
-    b"%63",
-    b"d",
-    b"page:1",
-    b"page%3A1",
-    b"p%61ge:1",
-    b"pages",
-    b"%C3%A9",
-    b"a%2Fb",
-    FULL.encode(),
-)
+    b"c", b"c", b"%63", b"d", b"page:1", b"page%3A1", b"p%61ge:1", b"pages", b"%C3%A9", b"a%2Fb", FULL.encode(),
+)  # fmt: skip
 ODD_NAMES: Final = (
     *(
         b"", b".", b"%2E", b"..", b"__x__", b"%zz", b"%", b"%FF", b"%00", b"a/b", b"c/", b"/c", b"page:1/", b"c#x",
@@ -33,10 +23,7 @@ QUERIES: Final = (
         b"BY=1",
     ),
     *(
-        b"return=value",
-        b"return=value&by=2",
-        b"return=no",
-        b"return=value&wait=applied&timeout=0",
+        b"return=value", b"return=value&by=2", b"return=no", b"return=value&wait=applied&timeout=0",
         b"ack=none&return=value",
     ),
     *(b"wait=applied&timeout=0", b"wait=applied&timeout=0.05", b"wait=no", b"timeout=1", b"ack=all", b"%zz", b"by=3&x"),
@@ -68,10 +55,7 @@ OTHERS: Final = (
         b"X-Forwarded-For: 10.0.0.1", b"X: \t y",
     ),
     *(
-        b"Connection: keep-alive",
-        b"Connection: Keep-Alive",
-        b"connection: close",
-        b"Connection: keep-alive, close",
+        b"Connection: keep-alive", b"Connection: Keep-Alive", b"connection: close", b"Connection: keep-alive, close",
         b"Connection: x",
     ),
     *(
@@ -81,17 +65,11 @@ OTHERS: Final = (
         b"TE: trailers",
     ),
     *(
-        b"Origin: " + ORIGIN.encode(),
-        b"Origin: http://h",
-        b"Origin: null",
-        b"Content-Encoding: identity",
+        b"Origin: " + ORIGIN.encode(), b"Origin: http://h", b"Origin: null", b"Content-Encoding: identity",
         b"Content-Encoding: x",
     ),
     *(
-        b"Expect: 100-continue",
-        b"Expect: x",
-        b"Proxy-Connection: close",
-        b"Trailer: Idempotency-Key",
+        b"Expect: 100-continue", b"Expect: x", b"Proxy-Connection: close", b"Trailer: Idempotency-Key",
         b"Content-Encoding: gzip",
     ),
     *(b"Accept-Encoding: gzip", b"Cookie: a=b; c", b"If-Match: *", b"Range: bytes=0-1", b"Transfer-Encoding: identity"),
@@ -103,17 +81,11 @@ WRONG: Final = (
         b"X: y\rZ: z", b"X: \x7f",
     ),
     *(
-        b"Content-Length: 0",
-        b"Content-Length: 5",
-        b"Content-Length: +0",
-        b"Content-Length: 0, 0",
+        b"Content-Length: 0", b"Content-Length: 5", b"Content-Length: +0", b"Content-Length: 0, 0",
         b"Content-Length: 0x0",
     ),
     *(
-        b"Content-Length : 2",
-        b"Content-Length: \t0",
-        b"Content-Length: 00",
-        b"Content-Length: ",
+        b"Content-Length : 2", b"Content-Length: \t0", b"Content-Length: 00", b"Content-Length: ",
         b"Content-Length: " + b"9" * 30,
     ),
     *(

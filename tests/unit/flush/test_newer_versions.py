@@ -42,13 +42,10 @@ def newer() -> float:
 @pytest.mark.parametrize(
     "attributes",
     [
-        V2,
-        V2 | {"ce-source": "another"},
-        V2 | {"ce-type": "something else"},
-        {"ce-source": "countersink", "ce-id": "1"},
-        {"ce-type": "countersink.something"},
+        V2, V2 | {"ce-source": "another"}, V2 | {"ce-type": "something else"},
+        {"ce-source": "countersink", "ce-id": "1"}, {"ce-type": "countersink.something"},
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("data", [b'{"counter":"a"}', b"", b"\xff not even JSON"])
 def test_what_is_ours_and_not_known_is_neither_foreign_nor_rubbish(attributes: Mapping[str, str], data: bytes) -> None:
     message = Message(data, attributes)

@@ -70,12 +70,9 @@ def test_a_mount_point_may_hold_spaces() -> None:
 @pytest.mark.parametrize(
     ("disk", "kind", "keeps"),
     [
-        ("auto", "ext4", True),
-        ("auto", "tmpfs", False),
-        ("durable", "tmpfs", True),
-        ("ephemeral", "ext4", False),
+        ("auto", "ext4", True), ("auto", "tmpfs", False), ("durable", "tmpfs", True), ("ephemeral", "ext4", False),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_of_the_disk_beats_what_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disk: str, kind: str, *, keeps: bool
 ) -> None:
