@@ -225,7 +225,7 @@ class Client:
 
     def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
         """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,
-        in the order of their names. `RejectedError` if the service's data is not in a SQLite file.
+        in the order of their names. On Google Cloud, `RejectedError` unless `COUNTERSINK_TOP` names the prefix.
         """
         return [*self.page(prefix, size=n, order="value").counters]
 

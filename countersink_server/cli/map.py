@@ -26,10 +26,10 @@ from shared.model.jobs import (
     EXPIRE,
     EXPORT,
     FAILED,
-    KEEP,
     NUMBERS,
     RESET,
     RUNNING,
+    TELL_BEFORE,
     Span,
     flaw_of_job,
     flaw_of_prefix,
@@ -234,7 +234,7 @@ def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
     kind = next((kind for kind in asked if asked[kind]), EXPORT)
     if kind == EXPORT and options.export is None:
         options.refuse("one of --add, --reset, --delete, --compact and --export is required")
-    if kind not in {EXPORT, *KEEP} and options.export is not None:
+    if kind not in {EXPORT, *TELL_BEFORE} and options.export is not None:
         options.refuse("--export can stand alone, or with --reset or --delete")
     return kind, numbers.get(kind)
 
@@ -269,7 +269,7 @@ async def _follow(
                     pause = min(1.2 * pause, LONGEST_LOOK)
                     job = await place.look()
                 bar.end()
-                if file is not None and (job.state == DONE or job.kind in KEEP):
+                if file is not None and (job.state == DONE or job.kind in TELL_BEFORE):
                     await written_to(file, place.chunks())
             except (CountersinkError, RequestError) as error:
                 raise _interrupted(error, wish) from error

@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from shared.model.errors import CountersinkError
-from shared.model.jobs import DONE, EXPORT, KEEP, RUNNING, JobState
+from shared.model.jobs import DONE, EXPORT, RUNNING, TELL_BEFORE, JobState
 from shared.model.receipts import counter_of_change, keys_of_changes, read_note
 from shared.ports.store import Commits, Jobs
 
@@ -71,9 +71,9 @@ class JobResults:
 def _check(standing: JobState) -> None:
     """A job that failed has changed some counters, and tells what they were."""
     job, state = standing.job, standing.state
-    if (job.kind == EXPORT and state == DONE) or (job.kind in KEEP and state != RUNNING):
+    if (job.kind == EXPORT and state == DONE) or (job.kind in TELL_BEFORE and state != RUNNING):
         return
     raise NoResultError(
         f"the job is of kind '{job.kind}' and {state}: only an export that is done can be read, and what a job of kind"
-        f" {' or '.join(map(repr, KEEP))} has taken away, once it has ended"
+        f" {' or '.join(map(repr, TELL_BEFORE))} has taken away, once it has ended"
     )

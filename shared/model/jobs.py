@@ -23,7 +23,7 @@ EXPIRE: Final = "expire"
 KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT, EXPIRE)
 EXACT: Final = (RESET, DELETE, EXPORT, EXPIRE)
 """The kinds that must read counters exactly."""
-KEEP: Final = (RESET, DELETE, EXPIRE)
+TELL_BEFORE: Final = (RESET, DELETE, EXPIRE)
 """The kinds that keep the value of each counter before the change. The receipts of the changes keep it."""
 NUMBERS: Final = {ADD: "delta", COMPACT: "shards", EXPIRE: "days"}
 """The name of the number that comes with some kinds."""
@@ -78,7 +78,7 @@ def span_text(span: Span | None) -> str:
 
 
 def span_of(text: str) -> Span | None:
-    """Read what `text_of` wrote."""
+    """Read what `span_text` wrote."""
     return Span(*orjson.loads(text)) if text else None
 
 
@@ -113,7 +113,7 @@ class Job(NamedTuple):
 
     def receipt_of(self, counter: str) -> str:
         """The receipt key of its change to this counter."""
-        return (key_of_change if self.kind in KEEP else key_of_visit)(self.id, counter)
+        return (key_of_change if self.kind in TELL_BEFORE else key_of_visit)(self.id, counter)
 
     def receipts_expire(self) -> StoreMillis:
         """When all its receipts expire. The settings at the start of the job decide."""

@@ -26,8 +26,8 @@ from shared.model.jobs import (
     DONE,
     EXPIRE,
     EXPORT,
-    KEEP,
     RESET,
+    TELL_BEFORE,
     Job,
     JobState,
     Lease,
@@ -152,7 +152,7 @@ class World:
         progress = standing.progress
         assert (standing.state, standing.open, progress.share, progress.failed) == (DONE, 0, ALL, 0)
         lines: list[bytes] = []
-        if self.job.kind in {EXPORT, *KEEP}:
+        if self.job.kind in {EXPORT, *TELL_BEFORE}:
             pages = JobResults(self.jobs, self.store).pages("j")
             lines = [line for page in [page async for page in pages] for line in page.splitlines()]
         exported: dict[str, int] = dict(orjson.loads(line).values() for line in lines)
