@@ -13,7 +13,8 @@ from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 
 COUNTERS = 450
-WITHIN = 60.0
+WITHIN = 300.0
+"""A limit for what hangs: where a machine pauses again and again, readings become exact after a minute."""
 
 
 async def done(client: AsyncClient, job: str) -> int:
@@ -32,13 +33,22 @@ async def until_exact(client: AsyncClient) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
+async def exact_values(client: AsyncClient) -> dict[str, int]:
+    """After a pause, the ingest may answer without Redis for a while. Then a total lacks what is not applied yet."""
+    async with asyncio.timeout(WITHIN):
+        while True:
+            found = [one async for one in client.list("p:", page=1_000)]
+            if all(one.exact for one in found):
+                return {one.name: one.value for one in found}
+            await asyncio.sleep(0.05)
+
+
 async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: RedisServer, tmp_path: Path) -> None:
     names = [f"p:{number:03}" for number in range(COUNTERS)]
     settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         ingest, flusher = await asyncio.gather(started.start("ingest", "--port", "0"), started.start("flusher"))
-        async with AsyncClient(ingest.url) as client:
+        async with AsyncClient(ingest.url, patience=WITHIN) as client:
             await until_exact(client)
             await client.increment_many(dict.fromkeys(names, 1), wait=WITHIN)
             await client.start_job("add", "p:", 10, id="mine")
@@ -57,8 +67,7 @@ async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: Redi
             assert [orjson.loads(line) for line in lines] == [
                 {"name": name, "before": expected[name]} for name in names[:100]
             ]
-            values = {one.name: one.value async for one in client.list("p:", page=1_000)}
-            assert values == {name: 0 if name < "p:1" else 11 for name in names}
+            assert await exact_values(client) == {name: 0 if name < "p:1" else 11 for name in names}
         for running in (ingest, flusher):
             assert await running.end(signal.SIGTERM) == 0
 
