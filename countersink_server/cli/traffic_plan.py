@@ -246,11 +246,13 @@ class TrafficPlan:
         return Operations(receipts + self.shard_writes, self._reads(), receipts)
 
     def reads_of_largest(self, limit: int) -> float:
-        """Of one request for so many of the largest counters: each of these is read, and each with something pending,
-        with the receipts of what is pending.
+        """Of one request for so many of the largest counters: each of these is read, about as many with something
+        pending that may be among them, and the receipts of what is pending.
         """
         age = self.window / 2
-        counters = min(limit + distinct(self.traffic.rate * age, self.traffic.counters), self.traffic.counters)
+        counters = min(
+            limit + min(distinct(self.traffic.rate * age, self.traffic.counters), limit), self.traffic.counters
+        )
         return READS_OF_COUNTER * counters + age * self.operations.deletes + QUERIES_OF_LARGEST
 
     def too_few(self) -> list[str]:

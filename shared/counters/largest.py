@@ -8,13 +8,18 @@ from heapq import nsmallest
 from typing import Final
 
 from shared.counters.reader import Look, looking
-from shared.model.words import Reading, View
+from shared.model.buckets import BEGINNING
+from shared.model.words import MAX_SUM, Entry, Reading, View
 from shared.ports.overlay import Overlay
 from shared.ports.store import RankedStore, Snapshot
 from shared.runtime.clock import Clock
 
 MOST_AT_ONCE: Final = 10_000
 """Counters with something pending that are read at one instant. More are read in turn: each takes about a kilobyte."""
+
+
+_ANYTHING: Final = View((Entry("", MAX_SUM), Entry("", -MAX_SUM)), BEGINNING, 0, exact=False)
+"""Of a counter of which any amount may be pending."""
 
 
 class Largest:
@@ -46,8 +51,8 @@ class Largest:
             whole = self._overlay.shared and rest.exact
             if snapshot.time < rest.floor:
                 return None
-            names = await self._store.largest(snapshot, prefixes, limit, views.keys())
-            return {**dict.fromkeys(names, rest), **views}
+            names = await self._store.largest(snapshot, prefixes, limit, views)
+            return {name: views.get(name, rest) for name in names}
 
         async with looking(self._store, self._overlay, self._clock, (), choose=candidates) as look:
             readings = await _readings(look)
@@ -56,7 +61,7 @@ class Largest:
     async def _in_turn(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
         pending = [name for prefix in prefixes for name in await self._overlay.names(prefix)]
         async with self._store.snapshot() as snapshot:
-            stored = await self._store.largest(snapshot, prefixes, limit, pending)
+            stored = await self._store.largest(snapshot, prefixes, limit, dict.fromkeys(pending, _ANYTHING))
         names = [*dict.fromkeys((*stored, *pending))]
         found: Sequence[Reading] = ()
         for begin in range(0, len(names), MOST_AT_ONCE):

@@ -2,7 +2,7 @@
 missed.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from shared.datastore.keys import (
 )
 from shared.datastore.snapshot import PastSnapshot
 from shared.model.errors import UnrankedError
-from shared.model.words import shard_key
+from shared.model.words import View, shard_key
 
 PAGE: Final = 1_000
 MOST_SCANNED: Final = 20_000
@@ -31,30 +31,39 @@ MOST_SEVERAL: Final = 1_000
 """Counters of several shards that are known by name, those with most shards first."""
 
 
-async def largest(snapshot: PastSnapshot, prefix: str, limit: int, besides: set[str]) -> Sequence[str]:
-    """See `RankedStore`, for one prefix."""
-    ranking = _Ranking(snapshot, prefix, limit, besides)
+async def largest(
+    snapshot: PastSnapshot, prefix: str, limit: int, pending: Mapping[str, View], dead: Collection[str]
+) -> Sequence[str]:
+    """See `RankedStore`, for one prefix, and without those that are `dead`."""
+    ranking = _Ranking(snapshot, prefix, limit, pending, dead)
     if not await ranking.scan() and not await ranking.walk():
         raise UnrankedError(
             f"more than {MOST_READ:,} counters begin with {prefix!r}, and more than {MOST_SCANNED:,} shards of others"
             " hold more than they do, or too few of their totals are greater than 0. Give these counters a namespace"
             " of their own, or read all pages and sort them, as 'countersink list --top' does"
         )
-    return [name for _, name in ranking.best()]
+    return ranking.names()
 
 
 class _Ranking:
     """What is known of the counters under a prefix at the instant of a snapshot."""
 
-    def __init__(self, snapshot: PastSnapshot, prefix: str, limit: int, besides: set[str]) -> None:
+    def __init__(
+        self, snapshot: PastSnapshot, prefix: str, limit: int, pending: Mapping[str, View], dead: Collection[str]
+    ) -> None:
         self._snapshot = snapshot
         self._place = snapshot.place
         self._prefix = prefix
         self._limit = limit
-        self._known = {*besides}
+        self._known = {*dead}
         """Those that were read, or need not be."""
-        self._values: dict[str, int] = {}
-        """Of those that were read and exist."""
+        its = {name: view for name, view in pending.items() if name.startswith(prefix) and name not in self._known}
+        self._swings = {name: _swing(view) for name, view in its.items()}
+        """How much less, and how much more than its stored total a counter may be."""
+        self._least: dict[str, int] = {}
+        """What those that were read are at least, if it is sure that they exist."""
+        self._most: dict[str, int] = {}
+        """What those that were read are at most, if they exist."""
         self._several: Mapping[str, int] = {}
         """How many shards these have."""
         self._others = 1
@@ -62,13 +71,16 @@ class _Ranking:
         self._all_positive = False
         """Whether every shard that holds more than 0 was looked at."""
 
-    def best(self) -> list[tuple[int, str]]:
-        """The negative value, and the name."""
-        return nsmallest(self._limit, ((-value, name) for name, value in self._values.items()))
+    def names(self) -> Sequence[str]:
+        """Those that may be among the largest."""
+        last = self._last()
+        if last is None:
+            return [*self._most]
+        return [name for name, most in self._most.items() if (-most, name) <= (-last[0], last[1])]
 
     def _last(self) -> tuple[int, str] | None:
-        """The value and the name of the last of the best; None if there are not enough."""
-        best = self.best()
+        """What the last of the best is at least, and its name; None if there are not enough."""
+        best = nsmallest(self._limit, ((-value, name) for name, value in self._least.items()))
         return (-best[-1][0], best[-1][1]) if len(best) == self._limit else None
 
     async def scan(self) -> bool:
@@ -80,7 +92,7 @@ class _Ranking:
         async for page in self._pages(where(query, COUNT, Operator.GREATER_THAN, integer_value=0)):
             held = [(shard[0], integer(one.entity, COUNT)) for one in page if (shard := shard_of(one.entity.key))]
             least = (self._last() or (0, ""))[0]
-            await self._read(name for name, count in held if self._number(name) * count >= least)
+            await self._read(name for name, count in held if self._may_be(name, count) >= least)
             scanned += len(page)
             is_end = scanned >= MOST_SCANNED
             bound = integer(page[-1].entity, COUNT)
@@ -91,21 +103,22 @@ class _Ranking:
             query.limit.value = min(2 * query.limit.value, PAGE)
         self._all_positive = True
         last = self._last()
-        return last is not None and last[0] > 0
+        return last is not None and last[0] > 0 and await self._is_complete(0, MOST_SEVERAL + len(self._swings))
 
     async def _is_complete(self, bound: int, most: int) -> bool:
         """Whether the best are known, if no shard that was not looked at holds more than `bound`. To find out, it reads
-        `most` counters of several shards.
+        `most` counters that have several shards, or something pending.
         """
         last = self._last()
         if last is None or last[0] < bound or (self._others > 1 and last[0] <= self._others * bound):
             return False
         if last[0] == bound:
             await self._read_equal(bound)
-        several = [name for name, number in self._several.items() if number * bound >= last[0]]
-        if len([name for name in several if name not in self._known]) > most:
+        apart = {*self._several, *self._swings} - self._known
+        left = [name for name in apart if self._may_be(name, bound) >= last[0]]
+        if len(left) > most:
             return False
-        await self._read(several)
+        await self._read(left)
         return True
 
     async def _read_equal(self, count: int) -> None:
@@ -127,6 +140,7 @@ class _Ranking:
 
     async def walk(self) -> bool:
         """Read the counters in the order of their names, until none can be missing. Whether that is so."""
+        await self._read(self._swings)
         size = min(self._limit, PAGE) if self._all_positive else MOST_READ + 1
         query = within(query_of(self._place.kinds.config, size, order=KEY, keys_only=True), self._place, self._prefix)
         read = 0
@@ -141,8 +155,9 @@ class _Ranking:
                 return True
         return True
 
-    def _number(self, name: str) -> int:
-        return self._several.get(name, self._others)
+    def _may_be(self, name: str, count: int) -> int:
+        """What a counter is at most, if none of its shards holds more than `count`."""
+        return self._several.get(name, self._others) * count + self._swings.get(name, (0, 0))[1]
 
     async def _count_shards(self) -> None:
         query = query_of(self._place.kinds.config, MOST_SEVERAL, order=NUM_SHARDS, descending=True)
@@ -158,8 +173,17 @@ class _Ranking:
         self._known.update(new)
         totals = (await self._snapshot.read(new, ()))[0] if new else {}
         for name, total in totals.items():
-            if total.shards and (total.value or not total.guard.deleted):
-                self._values[name] = total.value
+            less, more = self._swings.get(name, (0, 0))
+            if total.shards and (not total.guard.deleted or (total.value and name not in self._swings)):
+                self._least[name] = total.value + less
+            if name in self._least or name in self._swings:
+                self._most[name] = total.value + more
 
     def _pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
         return self._snapshot.client.pages(self._place.partition, query, read_time=self._snapshot.time)
+
+
+def _swing(view: View) -> tuple[int, int]:
+    """How much less, and how much more than its stored total the counter may be: some of it may be stored."""
+    deltas = [delta for entry in view.entries for delta in (entry.delta, *(delta for _, delta in entry.keyed))]
+    return sum(min(delta, 0) for delta in deltas), sum(max(delta, 0) for delta in deltas)

@@ -38,7 +38,7 @@ from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
 from shared.model.errors import LateError, TransientError
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Receipt, Receipts
+from shared.model.words import Commit, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 
@@ -290,14 +290,13 @@ class DatastoreStore:
         return await (await self.server()).names(query, prefix, after, None)
 
     async def largest(
-        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
     ) -> Sequence[str]:
         assert isinstance(snapshot, PastSnapshot)  # noqa: S101 - its own
         found: list[str] = []
         for prefix in prefixes:
             dead = await self.dead_names(prefix, "", MOST_NAMES)
-            known = {*besides, *dead}
-            found += [*dead, *await largest(snapshot, prefix, limit, known)]
+            found += [*dead, *await largest(snapshot, prefix, limit, pending, dead)]
         return found
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:

@@ -20,7 +20,7 @@ from shared.model.buckets import (
 from shared.model.fleet import Fleet
 from shared.model.jobs import Done, Job, JobState, Lease, Task
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Envelope, Receipt, Receipts, Total
+from shared.model.words import Commit, Envelope, Receipt, Receipts, Total, View
 
 # The roles of a store that readings and lists depend on: snapshots, and names of counters.
 
@@ -65,11 +65,11 @@ class RankedStore(Snapshots, Protocol):
     """Also finds the largest counters."""
 
     async def largest(
-        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
     ) -> Sequence[str]:
-        """Enough counters under each of the prefixes, by one of its own snapshots, for the `limit` largest besides
-        these: those of the greatest totals (of equal ones, by name), and all with dead receipts. Counters that were
-        deleted, and are 0, may be left out. `UnrankedError` if that would be too much work.
+        """All counters under each of the prefixes, by one of its own snapshots, that may be among the `limit` largest
+        (of equal ones, by name), whatever part of these views is stored; and all with dead receipts. Counters that were
+        deleted, and are 0, may be left out, and others may be there. `UnrankedError` if that would be too much work.
         Other tasks have a turn meanwhile.
         """
         ...

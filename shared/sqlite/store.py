@@ -46,6 +46,7 @@ from shared.model.words import (
     Receipts,
     ShardAdd,
     Total,
+    View,
     last_name,
     moved,
 )
@@ -493,15 +494,16 @@ class SqliteStore:
         return {}
 
     async def largest(
-        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
     ) -> Sequence[str]:
+        """All of which something is pending are there."""
         assert isinstance(snapshot, SqliteSnapshot), "it is one of its own"  # noqa: S101
-        db, names = snapshot.db, _json(besides)
+        db, names = snapshot.db, _json([*pending])
         work = asyncio.ensure_future(
             asyncio.to_thread(lambda: [name for prefix in prefixes for name in _largest(db, prefix, limit, names)])
         )
         try:
-            return await asyncio.shield(work)
+            return [*pending, *await asyncio.shield(work)]
         except asyncio.CancelledError:
             db.interrupt()  # the snapshot ends only when nothing uses it any more
             await asyncio.wait([work])

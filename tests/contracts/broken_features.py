@@ -376,7 +376,7 @@ BY_TIME: Final[dict[str, Fault]] = {
 
 
 async def _largest_with_all(store: MemoryStore, right: Right, snapshot: Any, prefixes: Any, limit: int, _: Any) -> Any:
-    return await right(snapshot, prefixes, limit, ())
+    return await right(snapshot, prefixes, limit, {})
 
 
 async def _largest_of_now(store: MemoryStore, right: Right, _: Any, *asked: Any) -> Any:
@@ -406,6 +406,6 @@ RANKS: Final[dict[str, Fault]] = {
     "gives places to what was deleted": calls(largest=_largest_with_deleted),
     "ranks by first shards": calls(largest=_largest_by_first_shards),
     "ranks without prefixes": calls(
-        largest=lambda _, right, snapshot, __, limit, besides: right(snapshot, [""], limit, besides)
+        largest=lambda _, right, snapshot, __, limit, pending: right(snapshot, [""], limit, pending)
     ),
 }

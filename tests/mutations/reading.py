@@ -126,7 +126,7 @@ async def _(read: Any, self: Any, age: Any, asked: Any) -> None:
 
 
 mutation("what is pending takes places of the largest", "shared.sqlite.store.SqliteStore.largest", LARGEST)(
-    lambda largest: lambda self, snapshot, prefixes, limit, besides: largest(self, snapshot, prefixes, limit, ())
+    lambda largest: lambda self, snapshot, prefixes, limit, pending: largest(self, snapshot, prefixes, limit, {})
 )
 mutation("the largest are sought among what is stored alone", "shared.counters.pending.Pending.under", LARGEST)(
     lambda under: lambda self, prefixes: ({}, under(self, prefixes)[1])
@@ -135,8 +135,11 @@ mutation("in Datastore, equal totals are not ranked by name", "shared.datastore.
     returning_later(None)
 )
 mutation(
-    "in Datastore, several shards are ranked as if each were all", "shared.datastore.ranking._Ranking._number", RANKING
-)(returning(1))
+    "in Datastore, several shards are ranked as if each were all", "shared.datastore.ranking._Ranking._may_be", RANKING
+)(lambda _: lambda self, name, count: count + self._swings.get(name, (0, 0))[1])
+mutation("in Datastore, what is pending does not lift a counter", "shared.datastore.ranking._swing", RANKING)(
+    lambda swing: lambda view: (swing(view)[0], 0)
+)
 mutation(
     "in Datastore, totals that are not positive are not ranked", "shared.datastore.ranking._Ranking.walk", RANKING
 )(returning_later(True))

@@ -25,6 +25,7 @@ from shared.model.words import (
     Receipt,
     Receipts,
     Total,
+    View,
     moved,
     number_for,
     was_compacted,
@@ -266,14 +267,14 @@ class MemoryStore:
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
 
     async def largest(
-        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, besides: Collection[str]
+        self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
     ) -> Sequence[str]:
         assert isinstance(snapshot, MemorySnapshot)
         dead = {name for receipt in snapshot.dead.values() for name in receipt.counters}
-        there = snapshot.configs.keys() - {*besides} - dead
+        there = snapshot.configs.keys() - pending.keys() - dead
         totals, _ = await snapshot.read([*there], ())
         kept = sorted((-total.value, name) for name, total in totals.items() if total.value or not total.guard.deleted)
-        return [
+        return [*pending] + [
             name
             for prefix in prefixes
             for name in [
