@@ -114,14 +114,21 @@ class AsyncClient:
         return await self._run(self._client.top, prefix, n)
 
     async def pages(
-        self, prefix: str = "", *, page: int = 100, order: str = "name", unused_for: str | None = None
+        self,
+        prefix: str = "",
+        *,
+        page: int = 100,
+        order: str = "name",
+        unused_for: str | None = None,
+        contains: str = "",
     ) -> AsyncIterator[Page]:
-        """Like `list`, in pages as the service sends them, which say whether the list may lack counters. `order` and
-        `unused_for`: see `Client.page`.
+        """Like `list`, in pages as the service sends them, which say whether the list may lack counters. The others:
+        see `Client.page`.
         """
+        wanted = partial(self._client.page, prefix, size=page, order=order, unused_for=unused_for, contains=contains)
         token: str | None = ""
         while token is not None:
-            found = await self._run(self._client.page, prefix, token, size=page, order=order, unused_for=unused_for)
+            found = await self._run(wanted, token=token)
             yield found
             token = found.token
 

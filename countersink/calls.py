@@ -167,9 +167,10 @@ def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
     return path
 
 
-def page(prefix: str, size: int, token: str, order: str = "name", unused_for: str | None = None) -> Call[Page]:
+def page(prefix: str, size: int, token: str, *, order: str, unused_for: str | None, contains: str) -> Call[Page]:
     pairs = [("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)]
-    query = _query(pairs if unused_for is None else [*pairs, ("unused_for", unused_for)])
+    others = [("unused_for", unused_for or ""), ("contains", contains)]
+    query = _query([*pairs, *(pair for pair in others if pair[1])])
     return Call(_request("GET", f"/v1/counters{query}"), _page)
 
 

@@ -217,11 +217,13 @@ class Client:
         size: int = 100,
         order: str = "name",
         unused_for: str | None = None,
+        contains: str = "",
     ) -> Page:
         """The page of the list that has this token, or the first one. With `order="value"` there is one page, of the
-        `size` largest counters. With `unused_for="400d"` it has only counters that were not changed for so long.
+        `size` largest counters. With `unused_for="400d"` it has only counters that were not changed for so long,
+        and with `contains` only those whose names have that part, if the data is in a SQLite file.
         """
-        return self._ask(calls.page(prefix, size, token, order, unused_for))
+        return self._ask(calls.page(prefix, size, token, order=order, unused_for=unused_for, contains=contains))
 
     def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
         """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,

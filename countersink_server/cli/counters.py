@@ -74,6 +74,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     listing.add_argument(
+        "--contains", default="", metavar="TEXT", help="only counters whose names have this part, in a SQLite file"
+    )
+    listing.add_argument(
         "--top",
         type=whole(1, _MOST_TOP),
         metavar="N",
@@ -230,11 +233,14 @@ async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
     if options.top is not None:
         if options.unused_for is not None:
             options.refuse("--unused-for and --top can't stand together")
+        if options.contains:
+            options.refuse("--contains and --top can't stand together")
         top, exact = await _top(client, options.prefix, options.top)
         table.show(top)
     else:
         exact = True
-        async for page in client.pages(options.prefix, page=_PAGE, unused_for=options.unused_for):
+        which = {"unused_for": options.unused_for, "contains": options.contains}
+        async for page in client.pages(options.prefix, page=_PAGE, **which):
             exact = exact and page.exact
             table.show(page.counters)
     if not exact:

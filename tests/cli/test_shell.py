@@ -74,7 +74,10 @@ def test_list_shows_the_largest_first_when_asked_for_the_top(shell: Shell) -> No
         shell.said("incr", name, "--by", by)
     assert shell.said("list", "--prefix", "t:", "--top", "3") == "t:c  1000\nt:a     7\nt:d     7\n"
     assert shell.said("list", "--prefix", "t:z", "--top", "3") == ""
-    assert shell("list", "--top", "0").code == 2
+    assert shell.said("list", "--prefix", "t:", "--contains", "c") == "t:c  1000\n"
+    assert shell.said("list", "--contains", "nowhere") == ""
+    for wrong in (("--top", "0"), ("--top", "1", "--contains", "c")):
+        assert shell("list", *wrong).code == 2
 
 
 def test_a_counter_is_set_reset_and_deleted(shell: Shell) -> None:
