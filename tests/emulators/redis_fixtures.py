@@ -1,12 +1,11 @@
 """Redis servers: one for each test that asks, empty, on its own port; it ends with the test run whatever happens."""
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.emulators.proxy import Proxy, proxy
 from tests.needs import program
 from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
+from tests.world.scraping import until
 
 LONGEST_START: Final = 60.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
@@ -109,16 +109,9 @@ async def exact(overlay: RedisOverlay) -> bool:
     return (await names_in(overlay))[1]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], longest: float = 15.0) -> None:
-    """Poll."""
-    async with asyncio.timeout(longest):
-        while not await condition():
-            await asyncio.sleep(0.01)
-
-
-async def until_exact(*overlays: RedisOverlay, longest: float = 15.0) -> None:
+async def until_exact(*overlays: RedisOverlay) -> None:
     for overlay in overlays:
-        await until(partial(exact, overlay), longest)
+        await until(partial(exact, overlay))
 
 
 async def until_inexact(*overlays: RedisOverlay) -> None:

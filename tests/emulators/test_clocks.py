@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,26 +17,15 @@ from shared.pubsub.setup import provision
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub, settings_of
 from tests.emulators.redis_fixtures import Start
-from tests.processes.harness import Processes, Running, processes
+from tests.processes.harness import Processes, processes
 from tests.processes.moved_clocks import DAY, Clocks
+from tests.world.scraping import metric, until
 
 SOON = {"COUNTERSINK_FLUSH_INTERVAL": "0.1"}
 FORGOTTEN = 195.0
 """Seconds after which Redis has forgotten what was settled."""
 
 pytestmark = pytest.mark.timeout(300)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], longest: float = 60.0) -> None:
-    async with asyncio.timeout(longest):
-        while not await condition():
-            await asyncio.sleep(0.1)
-
-
-async def metric(running: Running, name: str, label: str = "") -> float:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
-        lines = [line.rsplit(" ", 1) for line in (await response.text()).splitlines()]
-    return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name and label in line[0])
 
 
 @pytest.fixture
@@ -83,9 +72,9 @@ async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healt
             return (await client.get("a", max_age=0)).applied == 5
 
         await until(applied)
-    assert await metric(flusher, "countersink_dead_lettered_messages_total") == 0
-    assert await metric(flusher, "countersink_clock_ahead_seconds") > 8.9 * DAY
-    assert await metric(ingest, "countersink_clock_ahead_seconds") < -8.9 * DAY
+    assert await metric(flusher.url, "countersink_dead_lettered_messages_total") == 0
+    assert await metric(flusher.url, "countersink_clock_ahead_seconds") > 8.9 * DAY
+    assert await metric(ingest.url, "countersink_clock_ahead_seconds") < -8.9 * DAY
     said = (tmp_path / "log").read_text()
     assert said.count("216.0 hours ahead of Datastore's clock: set it right") == 1
     assert said.count("216.0 hours behind Datastore's clock: set it right") == 1
@@ -123,7 +112,7 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
             return (await client.get("a", max_age=0)).applied
 
         async def pulled() -> bool:
-            return await metric(sleeper, "countersink_pulled_messages_total") > 0
+            return await metric(sleeper.url, "countersink_pulled_messages_total") > 0
 
         await until(pulled)
         with time.stopped(sleeper.process.pid, 0):
@@ -141,7 +130,7 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
             async def swept() -> bool:
                 time.move_all(11)  # so that receipts are swept; in steps that are shorter than a call may take
                 await asyncio.sleep(0.4)
-                return await metric(other, "countersink_datastore_operations_total", '"delete"') >= 2
+                return await metric(other.url, "countersink_datastore_operations_total", operation="delete") >= 2
 
             await until(swept)
 
@@ -149,10 +138,10 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
             time.move_all(1)  # so slowly that a call on a busy machine does not take too long by these clocks
             await asyncio.sleep(0.3)
             ends = ("countersink_dead_lettered_messages_total", "countersink_flushes_total")
-            done = [await metric(sleeper, name) for name in ends]
-            return any(done) and not await metric(sleeper, "countersink_held_messages")
+            done = [await metric(sleeper.url, name) for name in ends]
+            return any(done) and not await metric(sleeper.url, "countersink_held_messages")
 
-        await until(awake, longest=150.0)
+        await until(awake)
         assert await applied() == 9
 
 
@@ -176,7 +165,7 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
         async def swept() -> bool:
             time.move_all(11)
             await asyncio.sleep(0.4)
-            return await metric(short, "countersink_datastore_operations_total", '"delete"') >= 1
+            return await metric(short.url, "countersink_datastore_operations_total", operation="delete") >= 1
 
         await until(swept)
         assert await short.end(signal.SIGTERM) == 0
@@ -189,7 +178,7 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
 
         async def buried() -> bool:
             time.move_all(1)
-            return await metric(raised, "countersink_dead_lettered_messages_total") > 0
+            return await metric(raised.url, "countersink_dead_lettered_messages_total") > 0
 
         await until(buried)
         assert await applied()

@@ -22,10 +22,10 @@ from tests.emulators.redis_fixtures import (
     keys,
     names_in,
     through,
-    until,
     until_exact,
     until_inexact,
 )
+from tests.world.scraping import until
 
 
 async def test_a_process_that_never_reached_it_accepts_all_the_same(redis: RedisServer, fleet: Fleet) -> None:

@@ -15,10 +15,10 @@ from tests.emulators.redis_fixtures import (
     exact,
     keys,
     names_in,
-    until,
     until_exact,
     until_inexact,
 )
+from tests.world.scraping import until
 
 POLICY = ("CONFIG", "SET", "maxmemory-policy")
 SAID = "set its maxmemory-policy to noeviction"

@@ -35,10 +35,10 @@ from tests.emulators.redis_fixtures import (
     keys,
     names_in,
     through,
-    until,
     until_exact,
     until_inexact,
 )
+from tests.world.scraping import until
 
 SOON = 0.5
 """Seconds in which a process of these tests looks at the fleet."""
@@ -608,7 +608,7 @@ async def test_two_masters(redis: RedisServer, start_redis: Start, fleet: Fleet)
                     assert not whole or keys(*answered) <= seen
         first.lead_to(replica.host)
         first.cut()
-        await until_exact(one, two, longest=30.0)
+        await until_exact(one, two)
         assert (await names_in(one))[0] == keys(*answered)
         await fleet.close()
         fleet.overlays.clear()

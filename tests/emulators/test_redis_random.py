@@ -22,9 +22,10 @@ from shared.model.receipts import DAY, key_of_set
 from shared.model.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
-from tests.emulators.redis_fixtures import Fleet, RedisServer, until
+from tests.emulators.redis_fixtures import Fleet, RedisServer
 from tests.interleavings.steps.changes import BASE, MOST, ChangedStore, counted
 from tests.interleavings.steps.world import Truth
+from tests.world.scraping import until
 
 COUNTERS = ("a", "b", "c", "d", "e")
 LOOK = 0.1
@@ -255,7 +256,7 @@ class Disorder:
         await self.collect()
         await self.apply(everything=True)
         for process in self.processes:
-            await until(partial(self.exact_at_rest, process), longest=20)
+            await until(partial(self.exact_at_rest, process))
         witness.cancel()
 
     async def exact_at_rest(self, process: Process) -> bool:

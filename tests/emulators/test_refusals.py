@@ -27,6 +27,7 @@ from tests.emulators.front import Front
 from tests.emulators.pubsub_fixtures import Pubsub, settings_of
 from tests.processes.harness import Processes, processes
 from tests.world.manual_clock import ManualClock
+from tests.world.scraping import until
 
 MET = 10
 """Calls that a refusal must have met before it passes."""
@@ -58,12 +59,6 @@ async def post(session: aiohttp.ClientSession, url: str, number: int) -> tuple[i
 async def applied(session: aiohttp.ClientSession, url: str) -> int:
     async with session.get(f"{url}/v1/counters/c?max_age=0") as answer:
         return int((await answer.json()).get("applied", 0))
-
-
-async def until(condition: Any, within: float = 60.0) -> None:
-    async with asyncio.timeout(within):
-        while not await condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_a_refusal_of_everything_that_passes_loses_nothing_and_ends_nobody(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from tests.processes.harness import Running, processes
+from tests.processes.harness import processes
 from tests.processes.moved_clocks import DAY, Clocks
+from tests.world.scraping import metric, until
 
 pytestmark = pytest.mark.check  # a C compiler
 
@@ -21,22 +22,10 @@ HOUR = 3_600.0
 MakeClocks = Callable[[], Clocks]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], longest: float = 40.0) -> None:
-    async with asyncio.timeout(longest):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 async def value(url: str, name: str = "a") -> tuple[int, bool]:
     async with AsyncClient(url) as client:
         read = await client.get(name)
         return read.value, read.exact
-
-
-async def metric(running: Running, name: str) -> float:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
-        lines = [line.split() for line in (await response.text()).splitlines() if line.startswith(f"{name} ")]
-    return float(lines[0][1]) if lines else 0.0
 
 
 class File:
@@ -97,10 +86,10 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
                     assert response.status == 202
 
         async def pulled() -> bool:
-            return await metric(sleeper, "countersink_pulled_messages_total") >= 9
+            return await metric(sleeper.url, "countersink_pulled_messages_total") >= 9
 
         async def applied() -> bool:
-            return await metric(other, "countersink_flushes_total") >= 1 and not File(tmp_path).do(
+            return await metric(other.url, "countersink_flushes_total") >= 1 and not File(tmp_path).do(
                 "SELECT 1 FROM messages"
             )
 
@@ -115,9 +104,9 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
 
         async def awake() -> bool:
             time.move_all(1)  # so that nobody has to wait until leases are extended
-            tries = "countersink_flushes_total", 'countersink_flush_retries_total{why="gone"}'
-            tried = [await metric(sleeper, name) > 0 for name in tries]
-            return any(tried) and await metric(sleeper, "countersink_held_messages") == 0
+            tried = await metric(sleeper.url, "countersink_flushes_total")
+            tried += await metric(sleeper.url, "countersink_flush_retries_total", why="gone")
+            return tried > 0 and await metric(sleeper.url, "countersink_held_messages") == 0
 
         await until(awake)
         assert await value(service.url) == (9, True)

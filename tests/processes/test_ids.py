@@ -13,7 +13,8 @@ import pytest
 
 from tests.processes.harness import Processes, Running, processes
 from tests.processes.moved_clocks import DAY, Clocks
-from tests.processes.test_clocks import until, value
+from tests.processes.test_clocks import value
+from tests.world.scraping import until
 
 pytestmark = pytest.mark.check  # a C compiler
 

@@ -18,6 +18,7 @@ from cloudevents.core.v1.event import CloudEvent
 
 from countersink import AsyncClient
 from tests.processes.harness import Processes, Running, processes
+from tests.world.scraping import metric
 
 ROUNDS: Final = 5
 EACH: Final = 100
@@ -66,13 +67,6 @@ def send_lines(address: tuple[str, int]) -> None:
         client.close()
 
 
-async def metric(session: aiohttp.ClientSession, name: str) -> float:
-    """The sum of what has this name."""
-    async with session.get("/metrics") as response:
-        lines = (await response.text()).splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
-
-
 @asynccontextmanager
 async def flushers_that_die(started: Processes) -> AsyncIterator[list[int]]:
     """Two flushers, of which one after the other is killed and replaced. Tells when each was killed."""
@@ -109,17 +103,17 @@ async def test_all_reach_the_same_total_whoever_is_killed(tmp_path: Path) -> Non
                     while len(killed) <= number:
                         await asyncio.sleep(0.01)
         flusher = await started.start("flusher")
-        async with aiohttp.ClientSession(service.url) as session, AsyncClient(service.url) as client:
+        async with AsyncClient(service.url) as client:
             async with asyncio.timeout(60):
-                while await metric(session, "countersink_pending_increments") or any(
+                while await metric(service.url, "countersink_pending_increments") or any(
                     one.value != SENT for one in await client.get_many(COUNTERS)
                 ):
                     await asyncio.sleep(0.02)
             assert {one.name: one.applied async for one in client.list("")} == dict.fromkeys(COUNTERS, SENT)
-            assert await metric(session, "countersink_statsd_lines_total") == 2 * SENT
+            assert await metric(service.url, "countersink_statsd_lines_total") == 2 * SENT
             for name in ("uncounted_lines_total", "dropped_packets_total", "waiting_lines"):
-                assert await metric(session, f"countersink_statsd_{name}") == 0
-            assert await metric(session, "countersink_drift_increments") == 0
+                assert await metric(service.url, f"countersink_statsd_{name}") == 0
+            assert await metric(service.url, "countersink_drift_increments") == 0
         assert (await flusher.end(signal.SIGTERM), await service.end(signal.SIGTERM)) == (0, 0)
         ran = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "countersink", "audit"), env=started.environment, stdout=asyncio.subprocess.PIPE

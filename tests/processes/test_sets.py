@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import aiohttp
-
 from countersink import AsyncClient, Changed, UnavailableError
-from tests.processes.harness import Running, processes
+from tests.processes.harness import processes
+from tests.world.scraping import metric
 
 T = TypeVar("T")
 
@@ -58,13 +57,6 @@ class Traffic:
                 await asyncio.sleep(0.01)
 
 
-async def metric(running: Running, name: str) -> float:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
-        lines = (await response.text()).splitlines()
-    (value,) = [line.split()[-1] for line in lines if line.startswith(f"{name} ")]
-    return float(value)
-
-
 async def test_sets_and_increments_are_counted_once_whoever_is_killed(tmp_path: Path) -> None:
     traffic = Traffic()
     settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_LEASE": "1"}  # what a killed flusher held comes back
@@ -84,12 +76,12 @@ async def test_sets_and_increments_are_counted_once_whoever_is_killed(tmp_path: 
             traffic.url = other.url
         await asyncio.gather(*clients)
         async with asyncio.timeout(60):
-            while await metric(running, "countersink_pending_increments"):
+            while await metric(running.url, "countersink_pending_increments"):
                 await asyncio.sleep(0.02)
         async with AsyncClient(running.url) as client:
             left = (await client.get("c", max_age=0)).value
         assert sum(one.before - one.after for one in traffic.changes.values()) + left == traffic.counted
-        assert await metric(running, "countersink_drift_increments") == 0
+        assert await metric(running.url, "countersink_drift_increments") == 0
         audit = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "countersink", "audit"),
             env=started.environment,

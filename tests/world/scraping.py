@@ -55,7 +55,15 @@ async def scrape(url: str) -> Scrape:
                 return Scrape(await response.text())
 
 
+async def metric(url: str, name: str, **labels: str) -> float:
+    """The sum of the series of this name with at least these labels."""
+    found = await scrape(url)
+    assert name.removesuffix("_total") in found.text, "there is no such metric"
+    return found.sum(name, **labels)
+
+
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    """Poll. The limit only ends what hangs: a machine may pause for a minute."""
+    async with asyncio.timeout(150):
         while not await condition():
             await asyncio.sleep(0.02)
