@@ -5,7 +5,7 @@ import logging
 import math
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 
 import aiohttp
 
@@ -30,6 +30,8 @@ _FRESH: Final = 3_600.0
 _MAX_AGE: Final = re.compile(r"max-age=([0-9]{1,9})")
 _REMOVED: Final = ".SIGNATURE_REMOVED_BY_GOOGLE"
 _LONGEST_TOLD: Final = 200
+_LATEST: Final = 1e11
+"""Seconds since 1970, in the year 5138."""
 
 
 def is_token(text: str) -> bool:
@@ -130,7 +132,7 @@ class GoogleTokens:
                 f"this token is for the audience {_told(audience)}: set COUNTERSINK_AUDIENCE to it, or ask for one with"
                 f" the audience {' or '.join(self._audiences)}"
             )
-        if header.get("alg") != "RS256" or type(key_id) is not str or type(ends) not in {int, float}:
+        if header.get("alg") != "RS256" or type(key_id) is not str or not _is_time(ends):
             refuse("this token is not signed as Google signs its ID tokens")
         if ends + SKEW <= self._clock.now():
             refuse("this token has expired: ask Google for a new one")
@@ -142,6 +144,10 @@ def refuse_account(account: str) -> NoReturn:
         f"no key is for the account {account[:_LONGEST_TOLD]}: make one with"
         f" countersink keys new ID --google {account[:_LONGEST_TOLD]} --scope write"
     )
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return type(value) in {int, float} and 0 < value < _LATEST  # a NaN is not
 
 
 def _told(value: Any) -> str:

@@ -17,6 +17,8 @@ CHANGED: Final = "countersink.counter.changed"
 REACHED: Final = "countersink.threshold.reached"
 LARGEST: Final = 2**63 - 1
 """Totals beyond it count as this one where thresholds are judged."""
+MOST_LEVELS: Final = 10_000
+"""Thresholds of `every` that one commit tells: the highest. Otherwise one increment could make billions of events."""
 
 
 class FeedRule(NamedTuple):
@@ -48,7 +50,18 @@ class ThresholdRule(NamedTuple):
             return [Levels(one, one, 1) for one in self.at if height < one <= value]
         first = (max(height, 0) // self.every + 1) * self.every
         last = value // self.every * self.every
+        first = max(first, last - (MOST_LEVELS - 1) * self.every)
         return [Levels(first, last, self.every)] if first <= last else []
+
+    def has(self, levels: Levels) -> bool:
+        """Whether these are thresholds of this rule."""
+        if not self.every:
+            return levels.first in self.at
+        return levels.step == self.every and levels.first % self.every == 0
+
+
+def bounded(total: int) -> int:
+    return max(-LARGEST, min(total, LARGEST))
 
 
 Prefixed = TypeVar("Prefixed", FeedRule, ThresholdRule)

@@ -3,9 +3,14 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from errno import EINVAL
 from pathlib import Path
+from typing import Final
 
 from shared.model.feed import Event
+
+_BEGIN: Final = b'{"specversion":"1.0","id":'
+"""How each event begins."""
 
 
 class EventFile:
@@ -45,9 +50,14 @@ class EventFile:
                 pass
             os.close(self._file)
             self._file = None
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        _end_of_lines(self._file)
-        return self._file
+        file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _end_of_lines(file)
+        except OSError:
+            os.close(file)
+            raise
+        self._file = file
+        return file
 
     async def close(self) -> None:
         if self._file is not None:
@@ -56,7 +66,9 @@ class EventFile:
 
 
 def _end_of_lines(file: int) -> None:
-    """Cut off a line that was begun when the machine stopped. It was not taken, so it comes again."""
+    """Cut off an event that was begun when the machine stopped. It was not taken, so it comes again. Raises an
+    `OSError` if the file ends with something else, which somebody may need.
+    """
     end = os.fstat(file).st_size
     block = 65_536
     while end > 0:
@@ -66,5 +78,8 @@ def _end_of_lines(file: int) -> None:
             end = begin + found + 1
             break
         end = begin
-    if end < os.fstat(file).st_size:
+    begun = os.pread(file, len(_BEGIN), end)
+    if not _BEGIN.startswith(begun):
+        raise OSError(EINVAL, "it ends with half a line that is no event: name another file, or end the line")
+    if begun:
         os.ftruncate(file, end)

@@ -15,7 +15,7 @@ import orjson
 
 from shared.model.buckets import Instant, Millis, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import SettingsError
-from shared.model.feed import LARGEST, Change, Levels, Reach, ThresholdRule, Told, rule_of, told_of
+from shared.model.feed import Change, Levels, Reach, ThresholdRule, Told, bounded, rule_of, told_of
 from shared.model.words import Commit
 from shared.ports.feed import Owed, Waiting
 from shared.runtime.clock import Clock
@@ -82,10 +82,9 @@ def _judge(
     names = _json(deltas)
     heights = {counter: (generation, height) for counter, generation, height in db.execute(_HEIGHTS, (names,))}
     for counter, (total, generation) in _totals(db, names).items():
-        value = max(-LARGEST, min(total, LARGEST))
+        before, value = bounded(total - deltas[counter]), bounded(total)
         rule = rule_of(rules, counter)
         assert rule is not None, "it was chosen by the rules"  # noqa: S101
-        before = value - deltas[counter]
         its, height = heights.get(counter, (-1, 0))
         known = its == generation
         for levels in rule.reached(max(height, before) if known else before, value):
@@ -111,6 +110,10 @@ def _json(names: Iterable[str]) -> str:
 
 
 _BEGIN: Final = "UPDATE feed SET rules = ?, swept = ''"
+_FORGET: Final = (  # not a debt that the rules still name: it may be of a deleted counter, which no sweep finds
+    "DELETE FROM owed WHERE changed = 0"
+    " OR NOT EXISTS (SELECT 1 FROM json_each(?) WHERE substr(counter, 1, length(value)) = value)"
+)
 _LATER: Final = "UPDATE store SET time = max(time, ?) + 1 RETURNING time"
 _ROOM: Final = 20
 """Bytes of the note in the lock file."""
@@ -179,7 +182,11 @@ class SqliteFeedBook:
         before, time = db.execute("SELECT rules, time FROM feed, store").fetchone()
         if text != before or noted is None or time < noted:
             db.execute(_BEGIN, (text,))
-            db.execute("DELETE FROM owed")
+            told = told_of(text)
+            db.execute(_FORGET, (_json(told.prefixes()),))
+            db.execute("UPDATE owed SET due = ?", (self._time.inside(db),))
+            if text:
+                _forget_reaches(db, told.thresholds)
         later = max(noted or 0, int(self._clock.now() * 1_000_000))
         return int(db.execute(_LATER, (later,)).fetchone()[0])
 
@@ -277,6 +284,17 @@ class SqliteFeedBook:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _forget_reaches(db: sqlite3.Connection, rules: Iterable[ThresholdRule]) -> None:
+    """Forget thresholds that are in no rule any more."""
+    rows = db.execute("SELECT number, counter, first, last, step FROM reached").fetchall()
+    gone = []
+    for number, counter, *levels in rows:
+        rule = rule_of(rules, counter)
+        if rule is None or not rule.has(Levels(*levels)):
+            gone.append((number,))
+    db.executemany("DELETE FROM reached WHERE number = ?", gone)
 
 
 def _keys(changes: Sequence[tuple[Change, Any]], reaches: Sequence[tuple[Reach, Any]]) -> list[str | int]:

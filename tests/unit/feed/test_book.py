@@ -10,8 +10,8 @@ import pytest
 from shared.config.lists import feed_rules, threshold_rules
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import SettingsError
-from shared.model.feed import NOTHING, told
-from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.feed import MOST_LEVELS, NOTHING, told
+from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.store import SqliteStore
@@ -152,3 +152,46 @@ async def test_totals_beyond_64_bits_are_told_and_judged(tmp_path: Path) -> None
         owed = await world.book.owed(9)
         assert [one.value for one in owed.changes] == [3 * SHARD_FULL]
         assert [one.levels.first for one in owed.reaches] == [1, 2**53 - 1]
+
+
+async def test_a_deletion_that_is_owed_is_told_under_new_rules_too(tmp_path: Path) -> None:
+    """No sweep finds a counter that is gone."""
+    async with opened(tmp_path / "c.db") as world:
+        await world.book.open(TOLD)
+        await world.count(1)
+        await world.tell()
+        await world.count(2, delta=-1)
+        guard = ("page:a", Guard(0, deleted=True))
+        await world.store.apply(Commit((Receipt("deleted", StoreMillis(10**15)),), (), guard=guard))
+        assert await world.store.remove("page:a")
+        await world.count(3, "quota:a")
+        await world.book.open(told(feed_rules("page:=1h"), (), "elsewhere"))
+        assert {name: value for name, (value, _) in (await world.tell()).items()} == {"page:a": 0}
+
+
+async def test_totals_beyond_64_bits_fall_again(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        for shard in range(4):
+            await world.count(shard, delta=SHARD_FULL, shard=shard)
+        await world.book.open(told((), threshold_rules("page:=at 100"), "there"))
+        await world.count(5, delta=-5)
+        for shard in range(4):
+            await world.count(6 + shard, delta=-(2**53), shard=shard)
+        assert not (await world.book.owed(9)).reaches
+
+
+async def test_thresholds_are_told_as_far_as_the_rules_still_have_them(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.book.open(told((), threshold_rules("page:=every 10,quota:=at 7 8"), "there"))
+        await world.count(1, delta=2**53)
+        await world.count(2, "quota:a", delta=9)
+        rows = (await world.book.owed(9)).reaches
+        assert [(one.counter, one.levels.last) for one in rows] == [
+            ("page:a", 2**53 // 10 * 10),
+            ("quota:a", 7),
+            ("quota:a", 8),
+        ]
+        assert len(range(rows[0].levels.first, rows[0].levels.last + 1, 10)) == MOST_LEVELS
+        await world.book.open(NOTHING)
+        await world.book.open(told((), threshold_rules("page:=every 7,quota:=at 8"), "there"))
+        assert [(one.counter, one.levels.first) for one in (await world.book.owed(9)).reaches] == [("quota:a", 8)]

@@ -23,7 +23,7 @@ def names(path: Path) -> list[str]:
 
 async def test_a_file_gets_whole_lines_also_after_it_was_moved_away(tmp_path: Path) -> None:
     path = tmp_path / "events"
-    path.write_text('{"subject":"whole"}\n{"subject":"bro')
+    path.write_text('{"subject":"whole"}\n{"specversion":"1.0","id":"bro')
     file = EventFile(path, "s")
     assert await file.tell(EVENTS) == ["", ""]
     assert names(path) == ["whole", "a/é", "b"]
@@ -33,6 +33,17 @@ async def test_a_file_gets_whole_lines_also_after_it_was_moved_away(tmp_path: Pa
     assert (names(path), len(names(tmp_path / "events.1"))) == (["b"], 3)
     await file.close()
     assert await EventFile(tmp_path, "s").tell(EVENTS) == [f"{tmp_path}: Is a directory"] * 2
+
+
+async def test_a_file_that_is_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    for other in ('{"precious": 1}', 'a\n{"spec', '{"specversion":"0.3"'):
+        path.write_text(other)
+        file = EventFile(path, "s")
+        ours = other.endswith('{"spec')
+        assert [bool(why) for why in await file.tell(EVENTS)] == [not ours] * 2
+        assert path.read_text().startswith("a\n" if ours else other)
+        await file.close()
 
 
 def test_the_signature_is_that_of_the_standard() -> None:
