@@ -42,6 +42,8 @@ _WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
 """Methods of requests that may need no key."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
+LARGEST_COST: Final = 100
+"""A list of the largest counts as at least so many counters: it looks at all counters under the prefix."""
 _READS: Final = frozenset({"GET", "HEAD"})
 _DOES: Final = {frozenset({WRITE}): "count", frozenset({READ}): "read counters"} | {
     frozenset({WRITE, READ}): "count, and read counters"
@@ -294,9 +296,11 @@ def _read(public: Public, target: Target) -> None:
             min(int(value), MOST_LISTED) for name, value in fields if name == "limit" and _NUMBER.fullmatch(value)
         ]
         asked = max([sum(name == "name" for name, _ in fields), *limits]) or DEFAULT_LISTED
-        reads_all = any(name == "contains" or (name, value) == ("order", "value") for name, value in fields)
-        if reads_all and asked <= public.most:
-            asked = public.most  # it looks at all counters, so it takes what may be read in a second
+        if asked <= public.most:
+            if any(name == "contains" for name, _ in fields):
+                asked = public.most  # it looks at all counters, so it takes what may be read in a second
+            elif ("order", "value") in fields:
+                asked = min(max(asked, LARGEST_COST), public.most)
     if asked > public.most:
         raise Problem(
             422,
