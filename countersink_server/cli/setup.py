@@ -116,10 +116,11 @@ async def _doctor(options: argparse.Namespace) -> None:
 
 
 async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
-    from shared.wiring import doctor  # noqa: PLC0415 (see above)
+    from shared.wiring import doctor, feed  # noqa: PLC0415 (see above)
 
     try:
         openings = doctor.setups(settings_of(options))
+        await feed.check_receiver(settings_of(options))
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return

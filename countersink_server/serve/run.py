@@ -80,6 +80,7 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
     async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
         doors = Doors(settings, parts.clock)
         await ready(parts, flushes=True)
+        announcer = await feed_of(parts, settings)
         for sock in filter(None, (sockets.public, sockets.admin)):
             shows = sock is sockets.admin or sockets.admin is None
             server = await serve_status(sock, doors.at(sock), settings, metrics=shows)
@@ -89,7 +90,7 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
         say(f"countersink flusher is up{at}, its data in {parts.where}")
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(doors.tend(), name="read the keys")
-            await _flush(parts, settings, stop)
+            await _flush(parts, settings, stop, announcer)
             reader.cancel()
 
 
@@ -97,10 +98,11 @@ async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
     """Run both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
     async with _running(settings, publishes=True) as (parts, stop):
         await ready(parts, flushes=True)
+        announcer = await feed_of(parts, settings)
         service = ingest_of(parts, settings)
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_flush(parts, settings, last, service.waits), name="flusher")
+            tasks.create_task(_flush(parts, settings, last, announcer, service.waits), name="flusher")
             tender = tasks.create_task(service.tend(), name="tend")
             try:
                 await _start(service, sockets)
@@ -166,13 +168,12 @@ async def _oldest(parts: Parts, settings: Settings) -> StoreMillis:
     return promises.oldest_spooled(await parts.store.now())
 
 
-async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters | None = None) -> None:
+async def _flush(
+    parts: Parts, settings: Settings, stop: Stop, announcer: Announcer | None = None, waiters: Waiters | None = None
+) -> None:
     """Apply messages and work on jobs until `stop`."""
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
-    announcer = announcer_of(parts, settings)
-    if parts.one_file:
-        await _begin_feed(parts, settings)
     expiry = make_expiry(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
@@ -192,11 +193,17 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters 
             feed.cancel()
 
 
-def announcer_of(parts: Parts, settings: Settings) -> Announcer | None:
-    """None if nothing is to be told."""
-    if parts.feed is None or not settings.feed_to:
-        return None
-    return Announcer(parts.feed, *receiver_of(settings, parts.topic, parts.clock), told_by(settings))
+async def feed_of(parts: Parts, settings: Settings) -> Announcer | None:
+    """What tells; None if nothing is to be told. `SettingsError` if these settings can't be used, so call it before the
+    process says that it is up.
+    """
+    announcer = None
+    if parts.feed is not None and settings.feed_to:
+        receiver, where = receiver_of(settings, parts.topic, parts.clock)
+        announcer = Announcer(parts.feed, receiver, where, told_by(settings))
+    if parts.one_file:
+        await _begin_feed(parts, settings)
+    return announcer
 
 
 async def _begin_feed(parts: Parts, settings: Settings) -> None:

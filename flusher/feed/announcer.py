@@ -65,7 +65,9 @@ class Announcer:
         ours, failure = False, ""
         while not stop.is_set():
             try:
-                ours = await self._book.open(self._told)
+                told, ours = ours, await self._book.open(self._told)
+                if ours and not told:
+                    _log.info("this process tells %s of changes and thresholds", self._where)
                 if ours and await self.round():
                     continue
                 failure = ""
@@ -140,10 +142,10 @@ class Announcer:
     def _say(self, refused: int, why: str) -> None:
         if refused and self._failed_rounds % SAID_EVERY == 0:
             _log.warning(
-                "%d events of the feed were not taken by %s, and are kept and told again: %s. See that the receiver"
-                " runs, that COUNTERSINK_FEED_TO names it, and that it knows COUNTERSINK_FEED_SECRET",
-                refused,
+                "%s did not take %s of the feed, which will be told again: %s. See that COUNTERSINK_FEED_TO names the"
+                " receiver, and that it can take events",
                 self._where,
+                "1 event" if refused == 1 else f"{refused} events",
                 why,
             )
         elif not refused and self._failed_rounds:

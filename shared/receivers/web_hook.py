@@ -33,6 +33,11 @@ def keys_of(text: str) -> Sequence[bytes]:
     return keys
 
 
+def _refused(status: int) -> str:
+    hint = ": does it know COUNTERSINK_FEED_SECRET?" if status in {401, 403} else ""
+    return f"it answered {status}{hint}"
+
+
 def signatures(keys: Sequence[bytes], id_: str, seconds: int, body: bytes) -> str:
     """The value of the header `webhook-signature`."""
     signed = f"{id_}.{seconds}.".encode() + body
@@ -72,7 +77,7 @@ class WebHook:
             try:
                 async with asyncio.timeout(PATIENCE):
                     async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
-                        return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"  # noqa: PLR2004
+                        return "" if 200 <= answer.status < 300 else _refused(answer.status)  # noqa: PLR2004
             except (aiohttp.ClientError, OSError) as error:  # a time-out is one
                 return f"no answer: {str(error) or type(error).__name__}"
 

@@ -14,7 +14,7 @@ from shared.model.feed import Told, told
 from shared.ports.feed import Receiver
 from shared.receivers.event_file import EventFile
 from shared.receivers.web_hook import WebHook, keys_of
-from shared.runtime.clock import Clock
+from shared.runtime.clock import Clock, SystemClock
 from shared.wiring.files import needs
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,10 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
         client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
         return PubsubReceiver(client, PubsubPlace(*there).topic, source), settings.feed_to
     if url.scheme == "file" and not host and len(url.path) > 1:
-        return EventFile(Path(unquote(url.path)), source), url.path
+        file = Path(unquote(url.path))
+        if not file.parent.is_dir():
+            raise SettingsError(f"{TO}: make the folder {file.parent}, where this process can write")
+        return EventFile(file, source), url.path
     if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
         raise SettingsError(_FORM)
     if not settings.feed_secret:
@@ -56,6 +59,13 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
             f"COUNTERSINK_FEED_SECRET: {error}; echo whsec_$(openssl rand -base64 32) makes one"
         ) from None
     return WebHook(settings.feed_to, keys, source, clock), shown(settings.feed_to)
+
+
+async def check_receiver(settings: Settings) -> None:
+    """Raise the `SettingsError` with which a process that tells would not start."""
+    if settings.feed_to:
+        receiver, _ = receiver_of(settings, "", SystemClock())
+        await receiver.close()
 
 
 def refuse_thresholds(settings: Settings) -> None:

@@ -64,6 +64,28 @@ def test_with_a_file_there_is_nothing_to_provision(tmp_path: Path) -> None:
     assert not (tmp_path / ".countersink").exists()
 
 
+@pytest.mark.parametrize(
+    ("to", "secret", "said"),
+    [
+        ("http://example.com/hook", "", "COUNTERSINK_FEED_TO: must be https://HOST/PATH"),
+        ("events.ndjson", "", "COUNTERSINK_FEED_TO: must be https://HOST/PATH"),
+        ("https://example.com/hook", "abc", "COUNTERSINK_FEED_SECRET: must be whsec_"),
+        ("file:///nowhere/at-all/events", "", "COUNTERSINK_FEED_TO: make the folder /nowhere/at-all"),
+    ],
+)
+def test_a_feed_that_can_not_tell_is_refused_before_up_says_that_it_is_up(
+    tmp_path: Path, to: str, secret: str, said: str
+) -> None:
+    feed = {"COUNTERSINK_FEED": "=1s", "COUNTERSINK_FEED_TO": to, "COUNTERSINK_FEED_SECRET": secret}
+    feed = {name: value for name, value in feed.items() if value}
+    code, out, lines = run("up", "--port", "0", cwd=tmp_path, **feed)
+    assert (code, out) == (1, "")
+    assert said in lines[-1]
+    checked = doctor(tmp_path, **feed)
+    assert checked.code == 1
+    assert any(said in line for line in marks(checked, FAIL))
+
+
 def test_doctor_makes_no_file(tmp_path: Path) -> None:
     done = doctor(tmp_path)
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from countersink import AsyncClient, UnavailableError
@@ -66,6 +67,8 @@ async def test_a_consumer_has_every_counter_and_threshold_whoever_is_killed(tmp_
             "COUNTERSINK_FEED_SECRET": SECRET,
         }
         running = await started.start("up", "--port", "0", **tells)
+        with pytest.raises(AssertionError, match="ended with 1"):  # before it says that it is up
+            await started.start("flusher", **tells | {"COUNTERSINK_FEED": "=2s"})
         other = await started.start("ingest", "--port", "0")  # it knows nothing of the feed, and sets counters
         total = dict.fromkeys(NAMES, 0)
         steps = 0
