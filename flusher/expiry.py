@@ -92,7 +92,11 @@ class DailyExpiry:
             return
         metrics.EXPIRE_DUE.labels(rule.prefix).set(0)
         if not _asked(standing, rule):
-            self._complain(rule, f"was not started: {job.taken()}. Give all flushers the same COUNTERSINK_EXPIRE")
+            self._complain(
+                rule,
+                f"was not started: {job.taken()}. If the rule was changed today, the new one begins at midnight in UTC."
+                " Otherwise, give all flushers the same COUNTERSINK_EXPIRE",
+            )
         elif self._started.pop(rule.prefix, None) is not None:
             _log.info("job %s is done: it has deleted %d counters under %r", job.id, progress.changed, rule.prefix)
 

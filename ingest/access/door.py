@@ -265,7 +265,8 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
         # A browser does not name the page that shows a picture, or that reads from its own site.
         may_be_page = bool(said.origin) or method in _READS
         if target.route is None or not target.route.is_for_pages or not may_be_page:
-            raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins")
+            named = "" if may_be_page else ", and this request names no origin (header Origin)"
+            raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins{named}")
         if said.origin and said.origin not in key.origins:
             raise _other_page(key, said.origin)
     if need.isdisjoint(key.may):

@@ -143,7 +143,7 @@ def of_prefixes(text: str, form: str, read: Callable[[str, str], Rule]) -> tuple
                 raise ValueError(f"has a prefix that {flaw}")
             return read(prefix, rest)
         except ValueError as error:
-            raise ValueError(f"{word!r} {error}") from None
+            raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
 
     rules = _each(text, one)
     if len({rule.prefix for rule in rules}) < len(rules):

@@ -114,9 +114,12 @@ def _kept(word: str) -> tuple[str, Millis]:
 
 def days_of(text: str) -> int:
     """Reads `400d` or `2y`: whole days. Raises `ValueError` if it is something else."""
-    days, rest = divmod(duration_of(text), DAY)
+    try:
+        days, rest = divmod(duration_of(text), DAY)
+    except ValueError:
+        days, rest = 0, 0
     if rest or not 1 <= days <= MOST_DAYS:
-        raise ValueError(f"must be from 1d to {MOST_DAYS}d, in whole days")
+        raise ValueError(f"must be whole days or years, as in 90d or 2y, and at most {MOST_DAYS}d")
     return days
 
 
@@ -428,7 +431,13 @@ class Settings:
             if not name.startswith(PREFIX) or name in _OTHERS or is_service_link(name, text):
                 continue
             if name not in known:
-                raise SettingsError(f"{name} is not a setting of Countersink; see countersink --help")
+                from difflib import get_close_matches  # noqa: PLC0415 (only this error needs it)
+
+                near = get_close_matches(
+                    name.removeprefix(PREFIX).lower(), [item.name for item in fields(cls)], 1, 0.75
+                )
+                means = "".join(f"did you mean {variable(one)}?" for one in near)
+                raise SettingsError(f"{name} is not a setting of Countersink; {means or 'see countersink --help'}")
             item = known[name]
             try:
                 values[item.name] = item.metadata["read"](text.strip())

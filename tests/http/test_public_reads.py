@@ -100,6 +100,12 @@ async def test_what_a_stranger_with_the_key_can_not_do(tmp_path: Path) -> None:
             assert status == 403 or found.json["counters"] == []
 
 
+async def test_a_request_that_counts_without_an_origin_is_told_so(tmp_path: Path) -> None:
+    async with site(tmp_path, scopes=["write", "read"]) as (service, key, _):
+        refused = await service.ask("POST", f"/v1/counters/page:a?key={key}")
+        assert (refused.status, "names no origin (header Origin)" in refused.json["detail"]) == (403, True)
+
+
 async def test_an_answer_says_how_long_it_may_be_kept(tmp_path: Path) -> None:
     async with site(tmp_path) as (service, key, _):
         for target, kept in (

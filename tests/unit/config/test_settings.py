@@ -87,6 +87,16 @@ def test_what_only_looks_like_a_service_link_is_refused(name: str, value: str) -
     assert not is_service_link(name, value)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("TRESHOLDS", "did you mean COUNTERSINK_THRESHOLDS?"), ("FOO", "see countersink --help")],
+)
+def test_a_setting_that_is_unknown_is_refused_with_one_that_is_near(name: str, said: str) -> None:
+    with pytest.raises(SettingsError) as wrong:
+        Settings.read({f"COUNTERSINK_{name}": "=at 1"})
+    assert str(wrong.value) == f"COUNTERSINK_{name} is not a setting of Countersink; {said}"
+
+
 def test_no_setting_is_taken_for_a_service_link() -> None:
     assert not [name for name in NAMES for value in ("", "1", "tcp://x") if is_service_link(name, value)]
 

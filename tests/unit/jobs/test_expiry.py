@@ -125,7 +125,8 @@ async def test_a_job_that_failed_or_is_another_one_is_said_once_and_comes_again_
     await one.look()
     assert due("page:") == 0
     await other.look()
-    assert "belongs to another job: expire under the prefix 'page:' with days 400" in caplog.records[-1].getMessage()
+    said = caplog.records[-1].getMessage()
+    assert "another job: expire under the prefix 'page:' with days 400. If the rule was changed today, the new" in said
 
 
 async def test_a_rule_that_can_not_be_started_holds_up_no_other(
@@ -173,6 +174,12 @@ def test_a_wrong_rule_is_one_line_that_names_the_variable(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^COUNTERSINK_EXPIRE=") as wrong:
         Settings.read({"COUNTERSINK_EXPIRE": text})
     assert "\n" not in str(wrong.value)
+
+
+def test_days_need_a_unit() -> None:
+    with pytest.raises(SettingsError) as wrong:
+        Settings.read({"COUNTERSINK_EXPIRE": "day:=400"})
+    assert str(wrong.value).startswith("COUNTERSINK_EXPIRE='day:=400': must be whole days or years, as in 90d or 2y")
 
 
 def test_with_pubsub_it_needs_an_exact_overlay() -> None:
