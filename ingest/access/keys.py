@@ -367,7 +367,7 @@ class KeyRing:
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
-        _log.warning("read %d keys from %s", len(self._keys), self._file)
+        _log.warning("read %s from %s", "1 key" if len(self._keys) == 1 else f"{len(self._keys)} keys", self._file)
         return True
 
     def _parsed(self, content: bytes) -> KeysFile:
