@@ -32,7 +32,18 @@ _PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.0
 """Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
 READ: Final = "while_read"
 UNREAD: Final = "while_unread"
-_WAYS: Final = {READ: "while read", UNREAD: "while unread", "original": "Google's example", "redis": "Redis alone"}
+_WAYS: Final = {
+    READ: "while read",
+    UNREAD: "while unread",
+    "original": "Google's example",
+    "bigtable": "Bigtable",
+    "redis": "Redis alone",
+}
+_NODE_WRITES: Final = 14_000
+"""Rows that a node of Bigtable writes in a second, as Google says."""
+_NODE_HOUR: Final = "0.65"
+"""Dollars, in 2019: Google's page of prices can't be read by programs."""
+_HOURS: Final = 30 * 24
 _ROWS: Final = {
     "writes_per_second": "writes per second",
     "reads_per_second": "reads per second",
@@ -51,7 +62,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "plan",
         help=_HELP,
         description=f"{sentence(_HELP)} It only calculates, and connects to nothing. It also says the cost of Google's"
-        " example of a sharded counter, which writes each increment in a transaction, and of counting in Redis alone.",
+        " example of a sharded counter, which writes each increment in a transaction, of Bigtable, and of Redis alone.",
     )
     parser.add_argument("--rate", type=_rate, required=True, metavar="R", help="increments per second, in all")
     parser.add_argument(
@@ -103,6 +114,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             metavar="LOW-HIGH",
             help=f"dollars for 100,000 {kind}s: lowest and highest, or one number [{default}]",
         )
+    parser.add_argument(
+        "--price-node",
+        type=_price,
+        default=_price(_NODE_HOUR),
+        metavar="LOW-HIGH",
+        help=f"dollars an hour for a node of Bigtable [{_NODE_HOUR}, of 2019]",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_neither(parser, "this command only calculates: it needs no service and no data")
     parser.set_defaults(run=_plan, refuse=parser.error)
@@ -127,7 +145,9 @@ def _plan(options: argparse.Namespace) -> None:
         in_redis=redis,
     )
     prices = Prices(*(getattr(options, f"price_{kind}") for kind in _PRICES))
-    found = document(plan, replace(plan, interval=long), settings, prices)
+    found = document(plan, replace(plan, interval=long), settings, prices) | {
+        "bigtable": _bigtable(options.rate, options.price_node)
+    }
     if options.top is not None:
         reads = plan.reads_of_largest(options.top)
         dollars = [round(number, 2) for number in Operations(0, reads / options.top_every, 0).a_month(prices)]
@@ -181,6 +201,20 @@ def _way(operations: "Operations", rate: float, prices: "Prices") -> dict[str, A
     return each | {"shards": None}
 
 
+def _bigtable(rate: float, price: tuple[float, float]) -> dict[str, Any]:
+    """Each increment is a write of its own. A node is paid by the hour, used or not."""
+    nodes = math.ceil(rate / _NODE_WRITES)
+    return {
+        "writes_per_second": rate,
+        "reads_per_second": 0,
+        "deletes_per_second": 0,
+        "operations_per_million": 1_000_000,
+        "dollars_a_month": [round(nodes * one * _HOURS, 2) for one in price],
+        "shards": None,
+        "nodes": nodes,
+    }
+
+
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """The table, and what it does not say."""
     ids = {"none": "no ids", "batch": "an id for each batch", "each": "an id for each increment"}[found["ids"]]
@@ -199,6 +233,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "that accepted an increment shows it at once. A publish and a commit add to these times."
     yield f"Redis alone: when it dies, the last second may be lost, {_said(found['rate'])} increments, even with"
     yield "appendfsync everysec. An increment that is sent again may count twice, there and in Google's example."
+    nodes = found["bigtable"]["nodes"]
+    yield f"Bigtable: nodes are paid by the hour, used or not, here {nodes:,}. A retry counts once within 15 minutes."
     yield ""
     yield from found["too_few"]
     yield "Measured: what an ingest takes, and the operations of Google's example. Assumed: a publish takes 15 ms,"
@@ -228,7 +264,7 @@ def _said(number: float) -> str:
 
 
 def _dollars(low: float, high: float) -> str:
-    return f"{_said(low)} - {_said(high)}" if high else "0"
+    return "0" if not high else _said(low) if low == high else f"{_said(low)} - {_said(high)}"
 
 
 def _rate(text: str) -> float:

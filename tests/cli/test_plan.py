@@ -27,9 +27,9 @@ def test_people_get_a_table_that_says_what_was_measured() -> None:
     lines = done.out.splitlines()
     assert lines[0] == "traffic: 5,000 increments/s, counters: 1,000, no ids"
     assert lines[1] == "ingests: 2, flushers: 2, envelopes/s: 20"
-    assert lines[3].split() == ["while", "read", "while", "unread", "Google's", "example", "Redis", "alone"]
+    assert lines[3].split() == ["while", "read", "while", "unread", "Google's", "example", "Bigtable", "Redis", "alone"]
     (operations,) = [line.split() for line in lines if line.startswith("operations per million")]
-    assert operations[-2:] == ["3,000,000", "0"]
+    assert operations[-3:] == ["3,000,000", "1,000,000", "0"]
     assert "15,552 - 38,880" in done.out
     for words in ("Measured:", "Assumed:", "arithmetic", "Not in it:", "Redis alone: when it dies"):
         assert words in done.out

@@ -40,6 +40,8 @@ def test_our_bill_is_that_of_the_plan(capsys: pytest.CaptureFixture[str]) -> Non
     assert BILL["the same, each increment with an id"].split(" | ") == ids
     originals = [dollars(one["original"], one["original"]) for one in plans]
     assert BILL["Google's example of a sharded counter"].split(" | ") == originals
+    nodes = [one["bigtable"]["nodes"] for one in plans]
+    assert BILL["Bigtable"].split(" | ") == [f"{one} node{'s' if one > 1 else ''}" for one in nodes]
     assert [one["ingests"] + one["flushers"] for one in plans] == [4, 4, 7]
     many = plan(capsys, 1_000, counters=1_000)
     assert dollars(many["while_unread"], many["while_read"]) in PAGE
