@@ -12,7 +12,7 @@ from shared.counters.compaction import compactor_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.counters.start_job import JobStarter
+from shared.counters.start_job import starter_of
 from shared.fleet.fleet_view import FleetView
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPIRE, EXPORT, RESET
 from shared.model.receipts import DAY_SECONDS
@@ -108,16 +108,9 @@ def make_worker(
 def make_expiry(
     tasks: Tasks, jobs: Jobs, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
 ) -> DailyExpiry:
-    starter = JobStarter(
-        jobs,
-        tasks,
-        overlay,
-        compactor_of(store, clock, settings),
-        clock,
-        store=store,
-        receipts_live=receipts_live(settings),
+    return DailyExpiry(
+        settings.expire, jobs, starter_of(jobs, tasks, store, overlay, clock=clock, settings=settings), clock
     )
-    return DailyExpiry(settings.expire, jobs, starter, clock)
 
 
 def make_runner(tasks: Tasks, worker: Worker, settings: Settings, *, at_once: int | None = None) -> Runner:

@@ -36,7 +36,7 @@ from shared.counters.largest import Largest
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.counters.start_job import JobStarter
+from shared.counters.start_job import starter_of
 from shared.fleet.fleet_view import FleetView
 from shared.http.server import HttpServer
 from shared.http.shares import FairLock
@@ -100,9 +100,7 @@ class Ingest:
         self.watches = Watches(self.reader, AllNames(store, overlay), render, clock, most_watched)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starter = JobStarter(
-            jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives, rules=settings.windows
-        )
+        starter = starter_of(jobs, tasks, store, overlay, clock=clock, settings=settings)
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         limits = settings.max_counters

@@ -14,7 +14,7 @@ from countersink_server.cli.arguments import duration, instant, sentence, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
-from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards, receipts_live
+from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError
@@ -308,9 +308,8 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     """
     from countersink import JobStatus  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
-    from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
     from shared.counters.job_result import JobResults  # noqa: PLC0415 (as above)
-    from shared.counters.start_job import JobStarter  # noqa: PLC0415 (as above)
+    from shared.counters.start_job import starter_of  # noqa: PLC0415 (as above)
     from shared.runtime.retry import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
@@ -321,18 +320,7 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     try:
         await parts.open()
         tasks = tasks_of_process()
-        compactor = compactor_of(parts.store, parts.clock, settings)
-        lives = receipts_live(settings)
-        starter = JobStarter(
-            parts.jobs,
-            tasks,
-            parts.overlay,
-            compactor,
-            parts.clock,
-            store=parts.store,
-            receipts_live=lives,
-            rules=settings.windows,
-        )
+        starter = starter_of(parts.jobs, tasks, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         asked = (wish.kind, wish.prefix, wish.number or 0)
         standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
         if not standing.job.asks(*asked, wish.span):
