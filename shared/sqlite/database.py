@@ -10,10 +10,12 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
+
+import orjson
 
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import (
@@ -436,3 +438,8 @@ class Reserve:
             return max(int(pages) * int(size) - os.stat(self._file).st_size, 0)  # noqa: PTH116 (for each message)
         except OSError:
             return 0
+
+
+def json_of(values: Iterable[object]) -> str:
+    """For `json_each`."""
+    return orjson.dumps([*values]).decode()

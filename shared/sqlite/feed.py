@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
-
 from shared.model.buckets import Instant, Millis, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import SettingsError
 from shared.model.feed import Change, Levels, Reach, ThresholdRule, Told, bounded, rule_of, told_of
@@ -20,7 +18,8 @@ from shared.model.words import Commit
 from shared.ports.feed import Owed, Waiting
 from shared.runtime.clock import Clock
 from shared.sqlite.data_file import open_lock
-from shared.sqlite.database import Database, FileTime, translated
+from shared.sqlite.database import Database, FileTime, json_of, translated
+from shared.sqlite.snapshot import TOTALS
 
 PAGE: Final = 1_000
 """Counters that one step of a sweep owes."""
@@ -35,11 +34,6 @@ _OWE: Final = (
     "INSERT INTO owed (counter, changed, due) SELECT value, :time, :now FROM json_each(:names) WHERE true"
     " ON CONFLICT (counter) DO UPDATE SET changed = excluded.changed,"
     " due = CASE WHEN changed THEN due ELSE max(due, excluded.due) END"
-)
-_TOTALS: Final = (
-    "SELECT value, coalesce(version, 0), coalesce(count, 0) FROM json_each(?)"
-    " LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
-    " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
 )
 _HEIGHTS: Final = "SELECT counter, generation, height FROM json_each(?) CROSS JOIN heights ON counter = value"
 _REACH: Final = (
@@ -61,7 +55,7 @@ def enter(db: sqlite3.Connection, commit: Commit, time: Instant, now: StoreMilli
     told = told_of(text)
     followed = told.prefixes()
     if followed and (names := [add.counter for add in commit.adds if add.counter.startswith(followed)]):
-        db.execute(_OWE, {"names": _json(names), "time": time, "now": now})
+        db.execute(_OWE, {"names": json_of(names), "time": time, "now": now})
     judged = tuple(rule.prefix for rule in told.thresholds)
     deltas: dict[str, int] = {}
     for add in commit.adds if judged else ():
@@ -79,7 +73,7 @@ def _judge(
     when: tuple[Instant, WallMillis, StoreMillis],
 ) -> None:
     """Enter the thresholds that these sums reached. `changed`: the counter that was set, reset or deleted."""
-    names = _json(deltas)
+    names = json_of(deltas)
     heights = {counter: (generation, height) for counter, generation, height in db.execute(_HEIGHTS, (names,))}
     for counter, (total, generation) in _totals(db, names).items():
         before, value = bounded(total - deltas[counter]), bounded(total)
@@ -96,14 +90,10 @@ def _judge(
 
 def _totals(db: sqlite3.Connection, names: str) -> dict[str, _Total]:
     totals: dict[str, _Total] = {}
-    for counter, generation, count in db.execute(_TOTALS, (names,)):
+    for counter, _, version, _, count, _ in db.execute(TOTALS, (names,)):
         before = totals.get(counter)
-        totals[counter] = _Total(count + (before.value if before else 0), generation)
+        totals[counter] = _Total(count + (before.value if before else 0), version or 0)
     return totals
-
-
-def _json(names: Iterable[str]) -> str:
-    return orjson.dumps([*names]).decode()
 
 
 # The book, which one process reads.
@@ -183,7 +173,7 @@ class SqliteFeedBook:
         if text != before or noted is None or time < noted:
             db.execute(_BEGIN, (text,))
             told = told_of(text)
-            db.execute(_FORGET, (_json(told.prefixes()),))
+            db.execute(_FORGET, (json_of(told.prefixes()),))
             db.execute("UPDATE owed SET due = ?", (self._time.inside(db),))
             if text:
                 _forget_reaches(db, told.thresholds)
@@ -212,7 +202,7 @@ class SqliteFeedBook:
             db.execute("BEGIN")  # one instant: the value is that of the time
             try:
                 (time,) = db.execute("SELECT time FROM store").fetchone()
-                names = _json(counter for (counter,) in db.execute(_DUE, (now, limit)))
+                names = json_of(counter for (counter,) in db.execute(_DUE, (now, limit)))
                 totals = _totals(db, names)
                 rows = db.execute(_DUE_REACHED, (now, limit)).fetchall()
             finally:
@@ -264,7 +254,7 @@ class SqliteFeedBook:
         after = "SELECT counter FROM configs WHERE counter > ? ORDER BY counter LIMIT ?"
         page = [counter for (counter,) in db.execute(after, (swept, PAGE))]
         prefixes = told_of(text).prefixes()
-        names = _json(counter for counter in page if counter.startswith(prefixes))
+        names = json_of(counter for counter in page if counter.startswith(prefixes))
         db.execute(_OWE, {"names": names, "time": time, "now": self._time.inside(db)})
         db.execute("UPDATE feed SET swept = ?", (page[-1] if len(page) == PAGE else None,))
 

@@ -34,7 +34,7 @@ from shared.model.jobs import (
 )
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import Leases
-from shared.sqlite.database import READ_TIME, Database, Reserve
+from shared.sqlite.database import READ_TIME, Database, Reserve, json_of
 
 # Admits exports into a SQLite file within limits, and gives their room back to the disk.
 
@@ -235,7 +235,7 @@ def _state(row: Sequence[Any]) -> JobState:
 def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict[str, Done]:
     rows = db.execute(
         "SELECT begin, note, chunk FROM done_tasks WHERE job = ? AND begin IN (SELECT value FROM json_each(?))",
-        (job, orjson.dumps([*begins]).decode()),
+        (job, json_of(begins)),
     )
     return {begin: recalled(note, chunk) for begin, note, chunk in rows}
 

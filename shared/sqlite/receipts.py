@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-import orjson
-
 from shared.model.buckets import BEGINNING, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
 from shared.model.receipts import half_of_id, key_of_half, read_note
 from shared.model.words import APPLIED, Receipt
+from shared.sqlite.database import json_of
 
 MOST_BYTES: Final = 2**22
 """Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
@@ -77,7 +76,7 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
     """The receipts that exist, by key."""
     if not keys:
         return {}
-    rows = db.execute(_FIND, (_json(keys),)).fetchall()
+    rows = db.execute(_FIND, (json_of(keys),)).fetchall()
     return _find_ids(db, keys) | {row[0]: _receipt(db, row) for row in rows}
 
 
@@ -122,11 +121,7 @@ def _exists(db: sqlite3.Connection, ids: Collection[Receipt]) -> bool:
     """Whether the table has one of these ids, for example as dead, or with a note. It has hardly ever any id."""
     if not ids or db.execute(_ANY_ID).fetchone() is None:
         return False
-    return db.execute(_EXISTS, (_json([one.key for one in ids]),)).fetchone() is not None
-
-
-def _json(keys: Collection[str]) -> str:
-    return orjson.dumps(list(keys)).decode()
+    return db.execute(_EXISTS, (json_of([one.key for one in ids]),)).fetchone() is not None
 
 
 def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:

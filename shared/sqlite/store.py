@@ -1,6 +1,4 @@
-"""The store in a SQLite file: a commit is one transaction over receipts, guards, marks, shards and counts by time, and
-a snapshot is one that reads.
-"""
+"""The store in a SQLite file: a commit is one transaction over receipts, guards, marks, shards and counts by time."""
 
 import asyncio
 import sqlite3
@@ -11,21 +9,11 @@ from typing import Any, Final
 
 import orjson
 
-from shared.counters.pending import ids_of
 from shared.model.buckets import (
-    NEVER,
-    ByTime,
-    Counts,
-    Dates,
-    Followed,
     Instant,
     StoreMillis,
     WallMillis,
-    WallSeconds,
-    followed_of,
-    text_of,
 )
-from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -45,17 +33,17 @@ from shared.model.words import (
     Receipt,
     Receipts,
     ShardAdd,
-    Total,
     View,
     last_name,
     moved,
 )
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
-from shared.sqlite import feed, receipts
+from shared.sqlite import buckets, feed, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
 from shared.sqlite.broker import raise_floors
-from shared.sqlite.database import Database, FileTime, Reserve, translate
+from shared.sqlite.database import Database, FileTime, Reserve, json_of, translate
+from shared.sqlite.snapshot import SqliteSnapshot
 
 # Shards: sums are added to them, and a counter gets more of them or fewer.
 
@@ -82,7 +70,7 @@ _MAKE: Final = (
 
 def _numbers_of(db: sqlite3.Connection, counters: Iterable[str]) -> dict[str, int]:
     """The number of shards of each counter that has a config."""
-    return dict(db.execute(_NUMBERS, (_json(counters),)).fetchall())
+    return dict(db.execute(_NUMBERS, (json_of(counters),)).fetchall())
 
 
 def _make(db: sqlite3.Connection, sums: str, number: int, least: int) -> None:
@@ -121,10 +109,6 @@ def _as_json(sums: Mapping[str, int]) -> str:
         raise OverflowError("beyond 64 bits") from error
 
 
-def _json(values: Iterable[object]) -> str:
-    return orjson.dumps([*values]).decode()
-
-
 def _number_of(db: sqlite3.Connection, counter: str) -> int:
     """The counter's number of shards; 0 without a config."""
     row = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
@@ -153,76 +137,6 @@ def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rec
     db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
     receipts.insert(db, [receipt], time)
     return num_shards
-
-
-# Counts by time: a row for each shard of a bucket, and what is known of dates.
-
-
-_ADD_TO_BUCKET: Final = (
-    "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"
-    " DO UPDATE SET count = count + excluded.count, expires = max(expires, excluded.expires)"
-    " WHERE count BETWEEN ? AND ?"
-)
-_SWEEP_BUCKETS: Final = (
-    "DELETE FROM buckets WHERE (counter, period, begin, shard) IN"
-    " (SELECT counter, period, begin, shard FROM buckets WHERE expires < ? LIMIT ?)"
-)
-_READ_BUCKETS: Final = "SELECT begin, count FROM buckets WHERE counter = ? AND period = ? AND begin >= ? AND begin < ?"
-ROWS_AT_ONCE: Final = 2_000
-"""Rows to read before other tasks get a turn."""
-
-
-def _add_to_buckets(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
-    """Add to buckets. `wall`: the present."""
-    before = _dates(db)
-    after, adds = before.after(by_time, wall)
-    full = set()
-    for bucket, shard, delta, expires in adds:
-        if not db.execute(_ADD_TO_BUCKET, (*bucket, shard, delta, expires, -SHARD_FULL, SHARD_FULL)).rowcount:
-            full.add((bucket.counter, shard))
-    if full:
-        raise ShardFullError(full)
-    _keep_dates(db, before, after)
-
-
-def _close_periods(db: sqlite3.Connection, until: WallMillis, wall: WallMillis) -> None:
-    """See `Periods`. `wall`: the present."""
-    before = _dates(db)
-    _keep_dates(db, before, before.closing(until, wall))
-
-
-def _keep_dates(db: sqlite3.Connection, before: Dates, after: Dates) -> None:
-    if after.followed is not before.followed:
-        db.execute("UPDATE store SET followed = ?", (text_of(after.followed),))
-    if after[1:] != before[1:]:
-        db.execute("UPDATE dates SET closed = ?, latest = ?", after[1:])
-
-
-async def _counts_of(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-    """See `Snapshot`."""
-    found: dict[WallMillis, int] = {}
-    rows = db.execute(_READ_BUCKETS, (counter, by, begin, end))
-    while some := rows.fetchmany(ROWS_AT_ONCE):
-        for when, count in some:  # summed in Python, as totals are
-            found[when] = found.get(when, 0) + count
-        if len(some) == ROWS_AT_ONCE:
-            await asyncio.sleep(0)
-    followed, closed, _ = _dates(db)
-    return Counts(found, followed, closed)
-
-
-def _sweep_buckets(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
-    return db.execute(_SWEEP_BUCKETS, (now, max(limit, 0))).rowcount
-
-
-def _dates(db: sqlite3.Connection) -> Dates:
-    return Dates(_followed(db), *db.execute("SELECT closed, latest FROM dates").fetchone())
-
-
-def _followed(db: sqlite3.Connection) -> list[Followed]:
-    """See `Counts`."""
-    (text,) = db.execute("SELECT followed FROM store").fetchone()
-    return followed_of(text)
 
 
 # Guards: they change, and counters that were deleted are removed.
@@ -254,58 +168,6 @@ def _remove(db: sqlite3.Connection, counter: str) -> bool:
     db.execute("DELETE FROM shards WHERE counter = ?", (counter,))
     db.execute("DELETE FROM configs WHERE counter = ?", (counter,))
     return True
-
-
-# Totals and receipts of one instant.
-
-
-SLICE: Final = 200
-"""Counters to read before other tasks get a turn."""
-_TOTALS: Final = (
-    "SELECT value, coalesce(num_shards, 0), version, deleted, coalesce(count, 0), coalesce(updated, 0)"
-    " FROM json_each(?) LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
-    " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
-)
-"""A row for each shard; one for a counter without any."""
-_NO_GUARD: Final = Guard()
-
-
-class SqliteSnapshot:
-    """A read transaction. In WAL mode it sees one instant."""
-
-    def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
-        self.db = db
-        self.time = time
-        self.as_of = as_of
-        self.now = now
-
-    async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals: dict[str, Total] = {}
-        names = [*dict.fromkeys(counters)]
-        for begin in range(0, len(names), SLICE):
-            if begin:
-                await asyncio.sleep(0)
-            totals |= self._totals(names[begin : begin + SLICE])
-        ids = [key for total in totals.values() for key in ids_of(total.dead)]
-        return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
-
-    def _totals(self, counters: Sequence[str]) -> dict[str, Total]:
-        names = orjson.dumps(counters).decode()
-        dead = receipts.dead_of(self.db, names)
-        totals: dict[str, Total] = {}
-        for counter, num_shards, version, deleted, count, updated in self.db.execute(_TOTALS, (names,)):
-            if counter in totals:  # another shard; sum() in SQL would fail beyond int64
-                before = totals[counter]
-                latest = max(before.updated, updated)
-                totals[counter] = before._replace(value=before.value + count, updated=latest)
-                continue
-            guard = Guard(version, bool(deleted)) if version else _NO_GUARD
-            its, until = entries_of_dead(dead[counter], counter) if counter in dead else ((), NEVER)
-            totals[counter] = Total(count, num_shards, guard, its, until, updated=updated)
-        return totals
-
-    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        return await _counts_of(self.db, counter, by, begin, end)
 
 
 # The largest counters.
@@ -344,7 +206,7 @@ def _largest(db: sqlite3.Connection, prefix: str, limit: int, besides: str) -> l
     """See `RankedStore`."""
     values = {"first": prefix, "last": last_name(prefix, None), "besides": besides, "limit": limit}
     several = [name for (name,) in db.execute(_SEVERAL, values)]
-    values["several"] = _json(several)
+    values["several"] = json_of(several)
     totals = db.execute(_LARGEST, values).fetchall()
     if several:
         totals += [(name, (high << 32) + low) for name, high, low in db.execute(_LARGEST_SUMS, values)]
@@ -427,7 +289,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     async def close_periods(self, until: WallMillis) -> None:
-        await self.database.write(lambda db: _close_periods(db, until, int(self._clock.now() * 1_000)))
+        await self.database.write(lambda db: buckets.close(db, until, int(self._clock.now() * 1_000)))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
@@ -446,7 +308,7 @@ class SqliteStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteAuditData(snapshot.db, snapshot, _followed(snapshot.db))
+            yield SqliteAuditData(snapshot.db, snapshot, buckets.followed(snapshot.db))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
@@ -498,7 +360,7 @@ class SqliteStore:
     ) -> Sequence[str]:
         """All of which something is pending are there."""
         assert isinstance(snapshot, SqliteSnapshot), "it is one of its own"  # noqa: S101
-        db, names = snapshot.db, _json([*pending])
+        db, names = snapshot.db, json_of([*pending])
         work = asyncio.ensure_future(
             asyncio.to_thread(lambda: [name for prefix in prefixes for name in _largest(db, prefix, limit, names)])
         )
@@ -594,7 +456,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
     try:
         _add_to_shards(db, commit.adds, wall)
         if commit.by_time is not None:
-            _add_to_buckets(db, commit.by_time, wall)
+            buckets.add(db, commit.by_time, wall)
         feed.enter(db, commit, Instant(time), now, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the sum does not fit into the file: {error}") from error
@@ -608,4 +470,4 @@ def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     oldest = db.execute(_OLDEST).fetchone()
     before = now if oldest is None else min(now, *oldest)
     swept = receipts.sweep(db, before, limit)
-    return swept + _sweep_buckets(db, now, limit - swept)
+    return swept + buckets.sweep(db, now, limit - swept)

@@ -12,7 +12,8 @@ from shared.model.errors import AlreadyAppliedError
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.store import Store
 from shared.sqlite.database import Database
-from shared.sqlite.store import SqliteSnapshot, SqliteStore
+from shared.sqlite.snapshot import SqliteSnapshot
+from shared.sqlite.store import SqliteStore
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract

@@ -65,7 +65,7 @@ def _(sweep: Any, db: Any, before: int, limit: int) -> Any:
 mutation("a start builds on a log that may be on no disk", "shared.sqlite.data_file.Log.inherit", POWER)(
     returning(None)
 )
-mutation("the ids in dead receipts are not asked for", "shared.sqlite.store.SqliteSnapshot.read", STORE)(
+mutation("the ids in dead receipts are not asked for", "shared.sqlite.snapshot.SqliteSnapshot.read", STORE)(
     calling(ids_of=lambda _: ())
 )
 mutation("a sweep forgets what receipts said", "shared.sqlite.receipts.carry", STORE)(returning(None))

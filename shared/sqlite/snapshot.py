@@ -1,0 +1,62 @@
+"""Totals and receipts of one instant."""
+
+import asyncio
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import orjson
+
+from shared.counters.pending import ids_of
+from shared.model.buckets import NEVER, Counts, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.dead_letters import entries_of_dead
+from shared.model.words import Guard, Total
+from shared.sqlite import buckets, receipts
+
+SLICE: Final = 200
+"""Counters to read before other tasks get a turn."""
+TOTALS: Final = (
+    "SELECT value, coalesce(num_shards, 0), version, deleted, coalesce(count, 0), coalesce(updated, 0)"
+    " FROM json_each(?) LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
+    " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
+)
+"""A row for each shard; one for a counter without any."""
+_NO_GUARD: Final = Guard()
+
+
+class SqliteSnapshot:
+    """A read transaction. In WAL mode it sees one instant."""
+
+    def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
+        self.db = db
+        self.time = time
+        self.as_of = as_of
+        self.now = now
+
+    async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
+        totals: dict[str, Total] = {}
+        names = [*dict.fromkeys(counters)]
+        for begin in range(0, len(names), SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            totals |= self._totals(names[begin : begin + SLICE])
+        ids = [key for total in totals.values() for key in ids_of(total.dead)]
+        return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
+
+    def _totals(self, counters: Sequence[str]) -> dict[str, Total]:
+        names = orjson.dumps(counters).decode()
+        dead = receipts.dead_of(self.db, names)
+        totals: dict[str, Total] = {}
+        for counter, num_shards, version, deleted, count, updated in self.db.execute(TOTALS, (names,)):
+            if counter in totals:  # another shard; sum() in SQL would fail beyond int64
+                before = totals[counter]
+                latest = max(before.updated, updated)
+                totals[counter] = before._replace(value=before.value + count, updated=latest)
+                continue
+            guard = Guard(version, bool(deleted)) if version else _NO_GUARD
+            its, until = entries_of_dead(dead[counter], counter) if counter in dead else ((), NEVER)
+            totals[counter] = Total(count, num_shards, guard, its, until, updated=updated)
+        return totals
+
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        return await buckets.counts_of(self.db, counter, by, begin, end)
