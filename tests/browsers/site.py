@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.world.serving import serving
+
 
 class Site:
     """A web site. It serves `page` at every path, and keeps what pages report with `fetch("/said/…")`."""
@@ -27,12 +29,6 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     """A site at `localhost`, which is another site than 127.0.0.1 for a browser."""
     found = Site()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    try:
-        listener = web.TCPSite(runner, "127.0.0.1", 0)
-        await listener.start()
-        found.origin = f"http://localhost:{runner.addresses[0][1]}"
+    async with serving(web.ServerRunner(web.Server(found.answer))) as port:
+        found.origin = f"http://localhost:{port}"
         yield found
-    finally:
-        await runner.cleanup()

@@ -17,6 +17,7 @@ from tests.emulators.pubsub_fixtures import Pubsub
 from tests.http.keys import keys_file
 from tests.http.service import running
 from tests.world.google_issuer import ACCOUNT, issuing, token
+from tests.world.serving import serving
 
 MESSAGES: Sequence[Message] = (
     Message(b'{"counter": "shop:a", "delta": 2}'),
@@ -54,21 +55,16 @@ async def test_each_message_counts_once(pubsub: Pubsub, tmp_path: Path) -> None:
         google = Google(service.url)
         app = web.Application()
         app.router.add_post("/", google.push)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with serving(web.AppRunner(app)) as port:
             name = f"projects/{pubsub.place.project}/subscriptions/push-{uuid4().hex}"
             pushing = types.Subscription.pb()(name=name, topic=pubsub.place.topic)
-            pushing.push_config.push_endpoint = "http://127.0.0.1:{}/".format(*runner.addresses[0][1:])
+            pushing.push_config.push_endpoint = f"http://127.0.0.1:{port}/"
             await pubsub.change("Subscriber/CreateSubscription", pushing)
             await pubsub.publisher().publish(MESSAGES)
             async with asyncio.timeout(120):
                 while sorted(answers[:2] for answers in google.answers.values()) != [[202, 202]] * 5 + [[403, 403]]:
                     await asyncio.sleep(0.05)
             await pubsub.delete_subscription(name)
-        finally:
-            await runner.cleanup()
         await service.apply()
         reader = {"Authorization": f"Bearer {keys['ops']}"}
         listed = await service.ask("GET", "/v1/counters?max_age=0", headers=reader)

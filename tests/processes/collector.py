@@ -19,6 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from shared.runtime.traces import Trace
+from tests.world.serving import serving
 
 WITHIN: Final = 120.0
 
@@ -92,11 +93,6 @@ async def collecting() -> AsyncIterator[Collector]:
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/v1/traces", collector.take)
     app.router.add_post("/v1/metrics", collector.take_metrics)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(web.AppRunner(app)) as port:
+        collector.url = f"http://127.0.0.1:{port}"
         yield collector
-    finally:
-        await runner.cleanup()

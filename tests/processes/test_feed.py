@@ -14,6 +14,7 @@ from aiohttp import web
 from countersink import AsyncClient, UnavailableError
 from shared.receivers.web_hook import keys_of, signatures
 from tests.processes.harness import processes
+from tests.world.serving import serving
 
 NAMES = ["page:a", "page:b", "page:c", "quota:x"]
 STEPS = 60
@@ -49,11 +50,8 @@ class Consumer:
     async def listening(self) -> AsyncIterator[str]:
         application = web.Application()
         application.router.add_post("/", self.take)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        await runner.cleanup()
+        async with serving(web.AppRunner(application)) as port:
+            yield f"http://127.0.0.1:{port}/"
 
 
 async def test_a_consumer_has_every_counter_and_threshold_whoever_is_killed(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google.auth import crypt, jwt
 
+from tests.world.serving import serving
+
 AUDIENCE: Final = "https://counts.example.com"
 ACCOUNT: Final = "eventarc@my-project.iam.gserviceaccount.com"
 
@@ -77,11 +79,6 @@ async def issuing() -> AsyncIterator[Issuer]:
     issuer = Issuer()
     app = web.Application()
     app.router.add_get("/certs", issuer.serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}/certs"
+    async with serving(web.AppRunner(app)) as port:
+        issuer.url = f"http://127.0.0.1:{port}/certs"
         yield issuer
-    finally:
-        await runner.cleanup()

@@ -15,6 +15,7 @@ from shared.datastore.keys import DatastorePlace, Kinds
 from shared.datastore.setup import DatastoreSetup, Ttl, TtlDeniedError, deletion
 from shared.model.errors import TransientError
 from shared.runtime.clock import SystemClock
+from tests.world.serving import serving
 
 STORE = DatastorePlace("p", "d", "ns", Kinds(receipt="Receipt/ü"))
 KINDS = ("Receipt/ü", "CountersinkBuckets")
@@ -49,15 +50,9 @@ class Admin:
 @asynccontextmanager
 async def admin(**what: Any) -> AsyncIterator[Admin]:
     one = Admin(**what)
-    runner = web.ServerRunner(web.Server(one.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    one.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serving(web.ServerRunner(web.Server(one.answer))) as port:
+        one.base = f"http://127.0.0.1:{port}"
         yield one
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

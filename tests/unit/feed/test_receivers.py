@@ -12,6 +12,7 @@ from shared.model.feed import Change, Event, changed
 from shared.receivers.event_file import EventFile
 from shared.receivers.web_hook import WebHook, keys_of, signatures
 from tests.world.manual_clock import ManualClock
+from tests.world.serving import serving
 
 EVENTS = [changed(Change(name, 2**70, Instant(7), WallSeconds(1_800_000_000.0))) for name in ("a/é", "b")]
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -73,12 +74,8 @@ async def hook() -> AsyncIterator[tuple[Hook, str]]:
     hook = Hook()
     application = web.Application()
     application.router.add_post("/hook", hook.take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield hook, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(web.AppRunner(application)) as port:
+        yield hook, f"http://127.0.0.1:{port}"
 
 
 async def test_a_web_hook_gets_each_event_with_its_id_and_a_signature(hook: tuple[Hook, str]) -> None:
