@@ -307,7 +307,7 @@ class Settings:
     feed_to: str = _setting(
         "",
         text,
-        "who is told: https://… (a web hook), file:///FILE (a line of JSON for each event) or pubsub://PROJECT/TOPIC",
+        "where events go: https://… (a web hook), file:///FILE (a line of JSON for each event) or pubsub://PROJECT/TOPIC",
         "none",
     )
     feed_secret: str = _setting(
