@@ -236,8 +236,8 @@ class Front(asyncio.Protocol):
         return size
 
     def _wait_for(self, whole: int) -> None:
-        """Let the rest of a plain request come."""
-        self._needs = whole
+        """Let the rest of a plain request come. Its head was in time: its body has `PATIENCE`."""
+        self._needs, self._begun = whole, self._watchdog.time()
         self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._wait_no_more)
 
     def _wait_no_more(self) -> None:

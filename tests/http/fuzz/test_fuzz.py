@@ -20,6 +20,8 @@ from tests.http.fuzz.ways import Ways
 
 SEEDS = 250
 SOCKETS = 25
+LAST_MOMENT = 1795732502167
+"""A byte in 60 ms: the head is whole after 10.98 seconds, and the server looks after 11, before the body has come."""
 
 
 def test_all_ways_agree() -> None:
@@ -28,6 +30,12 @@ def test_all_ways_agree() -> None:
     assert not told
     assert tally.plans == SEEDS
     assert tally.fast > SEEDS / 2
+
+
+def test_a_head_that_comes_whole_at_the_last_moment_is_in_time() -> None:
+    told: list[str] = []
+    run(LAST_MOMENT, LAST_MOMENT + 1, 0, told.append)
+    assert not told
 
 
 @pytest.mark.parametrize(
