@@ -4,14 +4,12 @@ import _thread
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from datetime import datetime
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from functools import partial, wraps
 from types import TracebackType
-from typing import Final, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
-from countersink import calls
-from countersink.answers import Accepted, Changed, Counter, JobStatus, Page, Series
+from countersink.answers import Counter, Page
 from countersink.client import CLOSING, INTERVAL, MOST, PATIENCE, Client
 from countersink.tally import ONE
 
@@ -31,6 +29,19 @@ class _Done:
 
 
 _DONE: Final = _Done()
+
+
+def _awaited(
+    method: Callable[Concatenate[Client, P], T],
+) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+    """The same method, to be awaited."""
+
+    @wraps(method)
+    async def run(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(method, self._client), *args, **kwargs)
+
+    run.__qualname__ = f"Async{method.__qualname__}"
+    return run
 
 
 class AsyncClient:
@@ -81,37 +92,20 @@ class AsyncClient:
         """Send the rest, for so long, and end. Returns False if something was left: it is dropped."""
         return await _apart(partial(self._client.close, timeout))
 
-    async def increment(
-        self,
-        name: str,
-        delta: int = 1,
-        *,
-        id: str | None = None,  # noqa: A002 (as in Client)
-        wait: float | None = None,
-        want_value: bool = False,
-    ) -> Accepted:
-        """Add to a counter, and wait until the service has accepted it; with `wait`, until it is applied, or for that
-        many seconds. With `want_value`, the answer has the total, with this increment.
-        """
-        return await self._run(self._client.increment, name, delta, id=id, wait=wait, want_value=want_value)
-
-    async def increment_many(
-        self, items: Iterable[calls.Item] | Mapping[str, int], *, key: str | None = None, wait: float | None = None
-    ) -> Accepted:
-        """Increments, or deltas by name, under one key, see `Client.increment_many`."""
-        return await self._run(self._client.increment_many, items, key=key, wait=wait)
-
-    async def get(self, name: str, *, max_age: float | None = None) -> Counter:
-        """Read the counter. A cached part of the answer is at most `max_age` seconds old."""
-        return await self._run(self._client.get, name, max_age=max_age)
-
-    async def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> "list[Counter]":
-        """Read several counters; the answers are in the same order."""
-        return await self._run(self._client.get_many, names, max_age=max_age)
-
-    async def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
-        """The `n` largest counters whose names start with the prefix, see `Client.top`."""
-        return await self._run(self._client.top, prefix, n)
+    increment = _awaited(Client.increment)
+    increment_many = _awaited(Client.increment_many)
+    get = _awaited(Client.get)
+    get_many = _awaited(Client.get_many)
+    top = _awaited(Client.top)
+    series = _awaited(Client.series)
+    set = _awaited(Client.set)
+    reset = _awaited(Client.reset)
+    delete = _awaited(Client.delete)
+    set_shards = _awaited(Client.set_shards)
+    start_job = _awaited(Client.start_job)
+    job = _awaited(Client.job)
+    stop_job = _awaited(Client.stop_job)
+    receipt = _awaited(Client.receipt)
 
     async def pages(
         self,
@@ -145,64 +139,12 @@ class AsyncClient:
             if counter := await self._next(signs):
                 yield counter
 
-    async def series(
-        self, name: str, by: str = "day", *, begin: datetime | None = None, end: datetime | None = None
-    ) -> Series:
-        """What was counted by `minute`, `hour` or `day`, see `Client.series`."""
-        return await self._run(self._client.series, name, by, begin=begin, end=end)
-
-    async def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
-        """Set the counter to `value`, see `Client.set`."""
-        return await self._run(self._client.set, name, value, key=key)
-
-    async def reset(self, name: str, *, key: str | None = None) -> Changed:
-        """Set the counter to 0."""
-        return await self._run(self._client.reset, name, key=key)
-
-    async def delete(self, name: str, *, key: str | None = None) -> Changed:
-        """Set the counter to 0 and remove it from lists until it is counted again."""
-        return await self._run(self._client.delete, name, key=key)
-
-    async def set_shards(self, name: str, shards: int, *, compact: bool = False) -> int:
-        """Raise the number of shards to at least this; with `compact`, also lower it. Returns the number now."""
-        return await self._run(self._client.set_shards, name, shards, compact=compact)
-
-    async def start_job(
-        self,
-        kind: str,
-        prefix: str,
-        delta: int | None = None,
-        *,
-        shards: int | None = None,
-        days: int | None = None,
-        by: str | None = None,
-        begin: datetime | None = None,
-        end: datetime | None = None,
-        id: str | None = None,  # noqa: A002 (as in Client)
-    ) -> JobStatus:
-        """Have it done to each counter under the prefix, see `Client.start_job`."""
-        return await self._run(
-            self._client.start_job, kind, prefix, delta, shards=shards, days=days, by=by, begin=begin, end=end, id=id
-        )
-
-    async def job(self, job: str) -> JobStatus:
-        """The job and its progress."""
-        return await self._run(self._client.job, job)
-
-    async def stop_job(self, job: str) -> JobStatus:
-        """Stop the job. Returns it: `failed`, unless it had ended before. What is done stays done."""
-        return await self._run(self._client.stop_job, job)
-
     async def export(self, job: str) -> AsyncIterator[bytes]:
         """The result of a job, in chunks: see `Client.export`."""
         token: str | None = ""
         while token is not None:
             lines, token = await self._run(self._client.export_chunk, job, token)
             yield lines
-
-    async def receipt(self, receipt: str) -> str:
-        """The state of an increment: pending, applied, dead-lettered or unknown."""
-        return await self._run(self._client.receipt, receipt)
 
     async def _next(self, signs: Iterator[Counter | None]) -> Counter | None:
         return await _apart(partial(next, signs))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 from countersink import calls
 from countersink.answers import (
@@ -23,10 +24,10 @@ from countersink.answers import (
     Series,
     UnavailableError,
 )
-from countersink.calls import Call
+from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_job, flaw_of_prefix
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
-from countersink.transport import ONE_TRY, SHORTEST_TRY, Request, Retries, Transport, now
+from countersink.transport import ONE_TRY, SHORTEST_TRY, Answer, Request, Retries, Transport, now
 
 # Reads a stream of counters: connects again when it ends, and goes on where it was.
 
@@ -184,7 +185,12 @@ class Client:
         """Add to a counter, and wait until the service has accepted it; with `wait`, until it is applied, or for that
         many seconds. With `want_value`, the answer has the total, with this increment.
         """
-        return self._ask(calls.increment(name, delta, id, wait, want_value=want_value))
+        sent_as = calls.mint() if id is None else id
+        calls.check("the delta", "delta", flaw_of_delta(delta))
+        calls.check("the id", "id", flaw_of_id(sent_as))
+        query = calls.query([*calls.waits(wait), *([("return", "value")] if want_value else [])])
+        request = calls.request("POST", calls.path_of_counter(name) + query, {"delta": delta, "id": sent_as})
+        return self._count(request, sent_as, wait)
 
     def increment_many(
         self, items: Iterable[calls.Item] | Mapping[str, int], *, key: str | None = None, wait: float | None = None
@@ -197,17 +203,23 @@ class Client:
         sent_as = calls.mint() if key is None else key
         all_of_it = Accepted(0, "", sent_as)
         for number, (first, body) in enumerate(calls.parts(items)):
-            part = self._ask(calls.batch(sent_as, number, body, wait))
+            headers, path = calls.header_of_key(sent_as, number), "/v1/increments" + calls.query(calls.waits(wait))
+            part = self._count(calls.request("POST", path, body, headers), sent_as, wait)
             all_of_it = _joined(all_of_it, part, first)
         return all_of_it
 
     def get(self, name: str, *, max_age: float | None = None) -> Counter:
         """Read the counter. A cached part of the answer is at most `max_age` seconds old."""
-        return self._ask(calls.get(name, max_age))
+        path = calls.path_of_counter(name) + calls.query(calls.seconds("max_age", max_age))
+        return self._ask(lambda answer: Counter.of(answer.object), calls.request("GET", path))
 
     def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> "list[Counter]":
         """Read several counters; the answers are in the same order."""
-        return [counter for call in calls.get_many(names, max_age) for counter in self._ask(call)]
+        found: list[Counter] = []
+        rest = [urlencode([pair]) for pair in calls.seconds("max_age", max_age)]
+        for some in calls.queries(names):
+            found += self._ask(_counters, calls.request("GET", "/v1/counters?" + "&".join([*some, *rest])))
+        return found
 
     def page(
         self,
@@ -223,7 +235,10 @@ class Client:
         `size` largest counters. With `unused_for="400d"` it has only counters that were not changed for so long,
         and with `contains` only those whose names have that part, if the data is in a SQLite file.
         """
-        return self._ask(calls.page(prefix, size, token, order=order, unused_for=unused_for, contains=contains))
+        pairs = [("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)]
+        others = [("unused_for", unused_for or ""), ("contains", contains)]
+        path = "/v1/counters" + calls.query([*pairs, *(pair for pair in others if pair[1])])
+        return self._ask(_page, calls.request("GET", path))
 
     def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
         """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,
@@ -261,25 +276,34 @@ class Client:
         """What was counted by `minute`, `hour` or `day` (UTC), from `begin` until before `end`. Without them, the range
         is as long as the service keeps whole periods, until now.
         """
-        return self._ask(calls.series(name, by, begin, end))
+        ends = [("from", calls.instant("begin", begin)), ("to", calls.instant("end", end))]
+        pairs = [("by", by), *((side, when) for side, when in ends if when is not None)]
+        path = f"{calls.path_of_counter(name)}/series{calls.query(pairs)}"
+        return self._ask(lambda answer: Series.of(answer.object), calls.request("GET", path))
 
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What
         this client still holds is accepted later.
         """
-        return self._ask(calls.set_to(name, value, key))
+        calls.check("the value", "value", flaw_of_delta(value))
+        return self._change("PUT", calls.path_of_counter(name), {"value": value}, key)
 
     def reset(self, name: str, *, key: str | None = None) -> Changed:
         """Set the counter to 0."""
-        return self._ask(calls.reset(name, key))
+        return self._change("POST", f"{calls.path_of_counter(name)}/reset", None, key)
 
     def delete(self, name: str, *, key: str | None = None) -> Changed:
         """Set the counter to 0 and remove it from lists until it is counted again."""
-        return self._ask(calls.delete(name, key))
+        return self._change("DELETE", calls.path_of_counter(name), None, key)
 
     def set_shards(self, name: str, shards: int, *, compact: bool = False) -> int:
         """Raise the number of shards to at least this; with `compact`, also lower it. Returns the number now."""
-        return self._ask(calls.set_shards(name, shards, compact=compact))
+        calls.check(
+            "the number of shards", "shards", None if type(shards) is int and shards > 0 else "must be 1 or more"
+        )
+        body = {"shards": shards, **({"compact": True} if compact else {})}
+        request = calls.request("PUT", f"{calls.path_of_counter(name)}/shards", body)
+        return self._ask(lambda answer: int(answer.object["shards"]), request)
 
     def start_job(
         self,
@@ -299,21 +323,29 @@ class Client:
         it. With `by` (`minute`, `hour` or `day`), an export has the counts of these periods, between `begin` and `end`
         if you say so.
         """
-        return self._ask(
-            calls.start_job(kind, prefix, delta=delta, shards=shards, days=days, job_id=id, by=by, begin=begin, end=end)
-        )
+        sent_as = calls.mint() if id is None else id
+        calls.check("the prefix", "prefix", flaw_of_prefix(prefix))
+        calls.check("the id", "id", flaw_of_job(sent_as))
+        if delta is not None:
+            calls.check("the delta", "delta", flaw_of_delta(delta))
+        more = {"delta": delta, "shards": shards, "days": days, "by": by}
+        more |= {"from": calls.instant("begin", begin), "to": calls.instant("end", end)}
+        given = {name: value for name, value in more.items() if value is not None}
+        body = {"kind": kind, "prefix": prefix, "id": sent_as} | given
+        return self._ask(_job, calls.request("POST", "/v1/jobs", body), sent_as)
 
     def job(self, job: str) -> JobStatus:
         """The job and its progress."""
-        return self._ask(calls.job(job))
+        return self._ask(_job, calls.request("GET", calls.path_of_job(job)))
 
     def stop_job(self, job: str) -> JobStatus:
         """Stop the job. Returns it: `failed`, unless it had ended before. What is done stays done."""
-        return self._ask(calls.stop_job(job))
+        return self._ask(_job, calls.request("DELETE", calls.path_of_job(job)))
 
     def export_chunk(self, job: str, token: str = "") -> tuple[bytes, str | None]:
         """A chunk of an export, and the token of the next one; None after the last."""
-        return self._ask(calls.export(job, token))
+        request = calls.request("GET", f"{calls.path_of_job(job)}/export{calls.query([('page_token', token)])}")
+        return self._ask(lambda answer: (answer.body, answer.headers.get("next-page-token")), request)
 
     def export(self, job: str) -> Iterator[bytes]:
         """The result of an `export` job that is done: lines of JSON in the order of names, in chunks. If the job was a
@@ -326,21 +358,35 @@ class Client:
 
     def receipt(self, receipt: str) -> str:
         """The state of an increment: pending, applied, dead-lettered or unknown."""
-        return self._ask(calls.receipt(receipt))
+        flaw = None if receipt and receipt.isascii() else "is what the answer to a POST said it is"
+        calls.check("a receipt", "receipt", flaw)
+        path = f"/v1/receipts/{quote(receipt, safe='')}"
+        return self._ask(lambda answer: str(answer.object["state"]), calls.request("GET", path))
 
-    def _ask(self, call: Call[T]) -> T:
-        """Repeat the request until there is an answer, or the patience is over."""
+    def _change(self, method: str, path: str, body: Any, key: str | None) -> Changed:
+        sent_as = calls.mint() if key is None else key
+        request = calls.request(method, path, body, calls.header_of_key(sent_as, 0))
+        return self._ask(lambda answer: Changed.of(answer.object, sent_as), request, sent_as)
+
+    def _count(self, request: Request, sent_as: str, wait: float | None) -> Accepted:
+        longest = min(wait or 0.0, calls.LONGEST_WAIT)
+        return self._ask(lambda answer: Accepted.of(answer.object, sent_as), request, sent_as, longest)
+
+    def _ask(self, read: Callable[[Answer], T], request: Request, id_: str | None = None, wait: float = 0.0) -> T:
+        """Repeat the request until there is an answer to `read`, or the patience is over. `id_`: the id or key under
+        which it is safe to send again. `wait`: seconds that the service may take in addition.
+        """
         self._check_that_it_can_be_asked()
-        until = now() + self._patience + call.wait
+        until = now() + self._patience + wait
         retries = Retries()
         maybe_accepted = False
         while True:
-            one_try = call.wait + min(ONE_TRY, max(until - call.wait - now(), SHORTEST_TRY))
+            one_try = wait + min(ONE_TRY, max(until - wait - now(), SHORTEST_TRY))
             try:
-                answer = self._transport.attempt(call.request, one_try)
+                answer = self._transport.attempt(request, one_try)
                 break
             except RequestError as error:
-                error.id = call.id
+                error.id = id_
                 maybe_accepted = error.maybe_accepted = maybe_accepted or error.maybe_accepted
                 if not isinstance(error, UnavailableError):
                     raise
@@ -350,17 +396,29 @@ class Client:
                 if closed or now() + delay > until or self._transport.closed.wait(delay):
                     raise
         try:
-            return call.read(answer)
+            return read(answer)
         except Exception as error:
             shown = self._transport.shown
             foreign = RejectedError(f"{shown} does not answer as Countersink does: is the URL right?")
-            foreign.id, foreign.maybe_accepted = call.id, True
+            foreign.id, foreign.maybe_accepted = id_, True
             raise foreign from error
 
     def _check_that_it_can_be_asked(self) -> None:
         if not self._transport.can_be_asked:
             shown = self._transport.shown
             raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
+
+
+def _counters(answer: Answer) -> list[Counter]:
+    return [Counter.of(counter) for counter in answer.object["counters"]]
+
+
+def _page(answer: Answer) -> Page:
+    return Page(_counters(answer), answer.object.get("next_page_token"), bool(answer.object.get("exact", True)))
+
+
+def _job(answer: Answer) -> JobStatus:
+    return JobStatus.of(answer.object)
 
 
 def _transport(
