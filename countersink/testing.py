@@ -1,17 +1,21 @@
 """A Countersink in memory, for the tests of your program: it answers on a port of its own, in a thread of the test.
 
 It counts as the service does: an increment with an id, or a batch under an `Idempotency-Key`, counts once; totals are
-exact; what the service refuses is refused. It applies each increment at once, asks for no key, and forgets everything
-when it ends. It has no streams, counts by time, jobs or receipts, and answers requests for these with 404.
+exact; what the service refuses is refused. It applies each increment at once, keeps counts by minute, hour and day of
+all counters, asks for no key, and forgets everything when it ends. It has no streams, jobs or receipts, and answers
+requests for these with 404.
 """
 
 import json
 import threading
+import time
 from collections import Counter as Sums
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.client import responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import ceil
 from socket import SHUT_RDWR, socket
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -22,6 +26,9 @@ from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name, flaw_of_p
 TURN: Final = 0.02
 """Seconds between two looks whether the service is to end."""
 PAGE: Final = 100
+LENGTHS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
+"""Seconds of each period."""
+MOST_POINTS: Final = 10_000
 LISTED_BY: Final = ("name", "prefix", "contains", "order", "limit", "page_token", "max_age")
 _FIELDS: Final = {"delta": flaw_of_delta, "id": flaw_of_id, "counter": flaw_of_name, "value": flaw_of_delta}
 
@@ -96,6 +103,7 @@ class _Counts:
             self._totals: dict[str, int] = {}
             self._generations: Sums[str] = Sums()
             self._updated: dict[str, str] = {}
+            self._minutes: dict[str, Sums[int]] = {}
             self._ids: dict[tuple[str, str], int] = {}
             self._batches: dict[str, Sums[str]] = {}
             self._changes: dict[tuple[str, str], Object] = {}
@@ -148,7 +156,16 @@ class _Counts:
                 if item.delta:
                     self._totals[item.counter] = self._totals.get(item.counter, 0) + item.delta
                     self._updated[item.counter] = _now()
+                    self._minutes.setdefault(item.counter, Sums())[int(time.time()) // 60] += item.delta
             return len(items) - len(fresh)
+
+    def points(self, name: str, length: int, first: int, last: int) -> list[Object]:
+        """What was counted in each period of so many seconds, of those that begin in the range."""
+        sums: Sums[int] = Sums()
+        with self._lock:
+            for minute, count in self._minutes.get(name, {}).items():
+                sums[minute * 60 // length * length] += count
+        return [{"from": _second(at), "count": sums[at]} for at in sorted(sums) if first <= at < last and sums[at]]
 
     def change(self, name: str, value: int, key: str | None, *, exists: bool = True) -> Object:
         """Set the counter, or delete it. Under a key that was used, it only answers as before."""
@@ -239,6 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, counts.read(_name(name))
             case "GET", ["v1", "counters"]:
                 return 200, _list(counts, query)
+            case "GET", ["v1", "counters", name, "series"]:
+                return 200, _series(counts, _name(name), query)
             case "PUT", ["v1", "counters", name]:
                 return 200, counts.change(_name(name), _fields(_json(body), {"value"}, "value")["value"], key)
             case "POST", ["v1", "counters", name, "reset"]:
@@ -316,6 +335,37 @@ def _list(counts: _Counts, query: Query) -> Object:
     page = found[: _whole(limit or str(PAGE), "limit")]
     token = page[-1] if len(page) < len(found) and not by_value else None
     return {"counters": [counts.read(name) for name in page], "next_page_token": token, "exact": True}
+
+
+def _series(counts: _Counts, name: str, query: Query) -> Object:
+    by = query.get("by", [""])[0]
+    if by not in LENGTHS:
+        raise _RefusedError(422, f"'by' must be {' or '.join(map(repr, LENGTHS))}", "by")
+    length = LENGTHS[by]
+    begin, end = (_instant(query, side) for side in ("from", "to"))
+    if begin is not None and end is not None and begin > end:
+        raise _RefusedError(422, "'from' must not be later than 'to'", "from")
+    last = ceil((time.time() if end is None else end) / length) * length
+    first = last - MOST_POINTS * length if begin is None else min(ceil(begin / length) * length, last)
+    if last - first > MOST_POINTS * length:
+        raise _RefusedError(422, f"at most {MOST_POINTS} periods in one request: choose a later 'from'", "from")
+    points = counts.points(name, length, first, last)
+    range_ = {"name": name, "by": by, "from": _second(first), "to": _second(last)}
+    return {**range_, "points": points, "total": sum(one["count"] for one in points), "exact": True, "as_of": _now()}
+
+
+def _instant(query: Query, name: str) -> float | None:
+    if name not in query:
+        return None
+    with suppress(ValueError):
+        found = datetime.fromisoformat(query[name][0])
+        if found.tzinfo is not None:
+            return found.timestamp()
+    raise _RefusedError(422, f"{name!r} must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z", name)
+
+
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _now() -> str:

@@ -1,20 +1,24 @@
 """The service in memory of `countersink.testing` answers as the real one does: both get the same requests."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from countersink import Client, Counter, RejectedError
 from countersink.testing import Service as InMemory
-from tests.http.service import Service
+from shared.config.settings import Settings
+from tests.http.service import Service, running
 
 Sent = tuple[str, str, bytes, Mapping[str, str]]
 KEY: Final = "Idempotency-Key"
 WHEN: Final = {"applied", "pending", "as_of", "updated_at"}
 VARIES: Final = WHEN | {"receipt", "detail", "reason", "title", "type", "shards", "generation"}
 """Fields whose values may differ: when an increment is applied, and how an error is worded, is not promised."""
+KEEPS: Final = Settings.read({"COUNTERSINK_WINDOWS": "=minute/10d,hour/2y,day/40y"}).windows
+"""More than the 10,000 periods that one answer may have."""
 REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),
     ("POST", "/v1/counters/a?by=3", b"", {}),
@@ -60,6 +64,16 @@ REQUESTS: Final[list[Sent]] = [
     ("PUT", "/v1/counters/a", b'{"value":7}', {KEY: "s"}),
     ("PUT", "/v1/counters/a", b'{"value":7}', {KEY: "s"}),
     ("PUT", "/v1/counters/a", b'{"value":8}', {KEY: "s"}),
+    ("GET", "/v1/counters/a/series?by=day&from=2020-01-01T00:00:00.5Z&to=2040-01-01T01:00:00%2B02:00", b"", {}),
+    ("GET", "/v1/counters/a/series?by=hour&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z", b"", {}),
+    ("GET", "/v1/counters/a/series?by=hour&to=2026-02-01T00:00:01Z", b"", {}),
+    ("GET", "/v1/counters/never/series?by=day", b"", {}),
+    ("GET", "/v1/counters/a/series?by=minute&from=2020-01-01T00:00:00Z", b"", {}),
+    ("GET", "/v1/counters/a/series?by=day&from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00Z", b"", {}),
+    ("GET", "/v1/counters/a/series?by=day&from=2026-02-01T00:00:00", b"", {}),
+    ("GET", "/v1/counters/a/series?by=day&to=today", b"", {}),
+    ("GET", "/v1/counters/a/series?by=week", b"", {}),
+    ("GET", "/v1/counters/a/series", b"", {}),
     ("PUT", "/v1/counters/a", b"{}", {}),
     ("POST", "/v1/counters/b/reset", b"", {}),
     ("DELETE", "/v1/counters/a", b"", {}),
@@ -69,6 +83,12 @@ REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),
     ("GET", "/v1/counters/a", b"", {}),
 ]
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path, windows=KEEPS) as service:
+        yield service
 
 
 @pytest.fixture
@@ -108,10 +128,14 @@ def use(url: str) -> list[Any]:
         seen += [batch.accepted, len(batch.rejected), batch.duplicates, again.duplicates]
         one = counters.increment("page:2", id="one", want_value=True)
         seen += [one.value, one.exact, counters.increment("page:2", id="one", wait=10).duplicates]
+        hours = counters.series("page:2", "hour")
+        seen += [hours.name, hours.by, bool(hours.points), hours.total, hours.exact]
+        seen += [counters.get(name, max_age=0).updated_at is None for name in ("page:2", "no")]
         before = counters.get("page:2").generation
         seen += [counters.set("page:2", 40, key="s"), counters.set("page:2", 40, key="s")]
         seen += [counters.delete("page:3", key="d"), counters.get("page:2").generation != before]
-        seen += map(shown, [*counters.get_many(["page:2", "page:3", "no"]), *counters.top("page:", 3)])
+        found = [*counters.get_many(["page:2", "page:3", "no"]), *counters.top("page:", 3)]
+        seen += map(shown, [*found, *counters.list(contains=":2")])
         with pytest.raises(RejectedError) as refused:
             counters.increment("page:2", 2, id="one")
         seen.append((refused.value.status, refused.value.field))
