@@ -8,13 +8,13 @@ All deltas are positive, so three numbers of a counter bound every exact reading
 An add without a clear answer is between the two: it may have counted. One under an id is sent again until it is clear.
 """
 
+import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-
-from countersink_server.check.history import History
+from typing import Final, NamedTuple, TextIO
 
 MOST_EXAMPLES: Final = 10
 """Wrong readings that are kept as text. The others are counted."""
@@ -29,6 +29,39 @@ class Sums:
     accepted: int = 0
     shown: int = 0
     """The largest exact reading."""
+
+
+class History:
+    """Writes to a file, if there is one, what Jepsen's checkers read: a line of EDN when an operation begins, and one
+    when it ends as `ok`, `fail` (it did not happen) or `info` (nobody knows). Call it from one thread at a time.
+
+    The value of an operation is `[counter number]`, as independent tests of several keys have it. Each operation has a
+    process of its own, since those of one thread may overlap.
+    """
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+        self._begun = time.monotonic_ns()
+        self._index = 0
+        self._processes = 0
+
+    def invoke(self, function: str, counter: str, value: int | None) -> int:
+        self._processes += 1
+        self._write("invoke", function, counter, value, self._processes)
+        return self._processes
+
+    def complete(self, process: int, outcome: str, function: str, counter: str, value: int | None) -> None:
+        self._write(outcome, function, counter, value, process)
+
+    def _write(self, kind: str, function: str, counter: str, value: int | None, process: int) -> None:
+        if self._file is None:
+            return
+        said = "nil" if value is None else str(value)
+        self._file.write(
+            f"{{:index {self._index}, :time {time.monotonic_ns() - self._begun}, :type :{kind}, :f :{function},"
+            f" :value [{json.dumps(counter)} {said}], :process {process}}}\n"
+        )
+        self._index += 1
 
 
 class Add(NamedTuple):

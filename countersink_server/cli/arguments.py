@@ -4,12 +4,49 @@ import argparse
 import contextlib
 import math
 import shutil
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
 
 from shared.config.settings import duration_of
 from shared.model.buckets import millis_of
 
+COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "serve": {
+        "up": "run ingest and a flusher in one process, on one SQLite file",
+        "ingest": "run ingest alone",
+        "flusher": "run a flusher alone; start as many as you like",
+    },
+    "counters": {
+        "incr": "add to a counter",
+        "get": "print totals",
+        "list": "list counters in the order of their names",
+        "set": "set a counter to a value; later increments add to it",
+        "reset": "set a counter to 0",
+        "delete": "set a counter to 0, and remove it from lists until it is counted again",
+        "shards": "change the number of a counter's shards",
+    },
+    "watch": {"watch": "show counters as they change, until Ctrl-C"},
+    "status": {"status": "show what a running service does; exit with 1 if it is not ready"},
+    "keys": {"keys": "make, list and revoke keys"},
+    "setup": {
+        "provision": "create what is missing: topic, subscription, dead letters, TTL policy, or the SQLite file",
+        "doctor": "check the setup, and say what is wrong and what to do; exit with 1 if something FAILs",
+        "sweep": "delete expired receipts and jobs, as flushers do regularly",
+        "backup": "copy the SQLite file while the service runs",
+    },
+    "plan": {"plan": "say how many processes this much traffic needs, and what it costs on Google Cloud"},
+    "dead_letters": {"dlq": "dead letters: messages that were accepted and could not be counted"},
+    "map": {"map": "change or export all counters under a prefix"},
+    "audit": {"audit": "compare the sums of all receipts with the shards; exit with 1 if something differs"},
+    "check": {"check": "count on a running service, and check that it keeps its promises"},
+    "imports": {"import": "add the counters of another application; repeat it to add the difference"},
+    "copy": {"copy": "copy counters, counts by time and remembered ids from one store to another"},
+    "completion": {"completion": "print a script that completes commands and options in a shell"},
+}
+"""The commands of each module here, and their helps. A module is imported if one of its commands is asked for."""
+HELPS: Final = {name: help_ for commands in COMMANDS.values() for name, help_ in commands.items()}
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 (it has no other name)
+LINES: Final = "print one JSON object per line"
 WIDEST: Final = 100
 """Columns of a help, however wide the terminal is."""
 
@@ -30,6 +67,26 @@ class CommandParser(argparse.ArgumentParser):
         if more:
             self.error(f"unrecognized arguments: {' '.join(more)}")
         return options, more
+
+
+def command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], object],
+    *,
+    help_: str = "",
+    description: str = "",
+    more: str = "",
+    json: str = "",
+) -> argparse.ArgumentParser:
+    """Add a command. Its help and `more` describe it, unless it has a `description`. `json`: what --json does."""
+    help_ = help_ or HELPS[name]
+    described = description or f"{help_[0].upper()}{help_[1:]}. {more}".rstrip()
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=described)
+    if json:
+        parser.add_argument("--json", action="store_true", help=json)
+    parser.set_defaults(run=run, refuse=parser.error)
+    return parser
 
 
 class Refused(argparse.Action):
@@ -60,11 +117,6 @@ def duration(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def sentence(help_: str) -> str:
-    """The help of a command as the first sentence of its description."""
-    return f"{help_[0].upper()}{help_[1:]}."
 
 
 def seconds(text: str) -> float:

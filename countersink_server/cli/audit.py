@@ -9,8 +9,9 @@ import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from countersink_server.cli.arguments import Commands
 from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
 from countersink_server.cli.target import settings_of
@@ -18,11 +19,9 @@ from shared.config.settings import receipts_live
 from shared.model.buckets import FOR_EVER, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR, Tally, read_note
-from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
-
-if TYPE_CHECKING:
-    from shared.ports.store import Accounts, Balance
-    from shared.wiring.process import Parts
+from shared.ports.store import Accounts, Balance, BucketShard, Config, Shard, StoredReceipt
+from shared.wiring.files import refuse_older
+from shared.wiring.process import Parts
 
 T = TypeVar("T")
 
@@ -40,12 +39,11 @@ _UNLESS: Final = (
 """The note for stores that keep no record of what they deleted or who wrote earlier."""
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_commands(commands: Commands) -> None:
     parser = add(
         commands,
         "audit",
         _audit,
-        "compare the sums of all receipts with the shards; exit with 1 if something differs",
         more="If COUNTERSINK_WINDOWS keeps two kinds of periods, it also compares the sums of the shorter ones with"
         " the longer ones. It reads the whole store, which Datastore charges for. It changes nothing, and you can run"
         " it at any time.",
@@ -72,14 +70,13 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
-    from shared.wiring.files import refuse_older  # noqa: PLC0415 (who asks for help should not wait)
 
     refuse_older(settings_of(options))
     async with connected(options) as (settings, parts):
         await _report(parts, receipts_live(settings, of_client=False), options)
 
 
-async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
+async def _report(parts: Parts, lives: Millis, options: argparse.Namespace) -> None:
     horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
     ledger = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
@@ -107,12 +104,12 @@ async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) ->
         raise CountersinkError("; ".join(count.wrong))
 
 
-async def _horizon(parts: "Parts", lives: Millis) -> float:
+async def _horizon(parts: Parts, lives: Millis) -> float:
     """The time (s) before which receipts may be gone, by the clock that is ahead: a sweep may have used either."""
     return (await parts.store.now() - lives + HOUR) / 1_000
 
 
-async def look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis = 0) -> "Ledger":
+async def look(store: Accounts, names: Sequence[str], horizon: float, now: WallMillis = 0) -> "Ledger":
     """The store's data, of one instant. The caller closes the ledger. `now`: when counts by time are judged."""
     async with store.audit_data() as data:
         ledger = Ledger(names, int(horizon * 1_000_000))
@@ -157,7 +154,7 @@ def _of_total(line: "Line", horizon: float) -> Verdict:
     return Verdict(DIFFERS, f"by {line.held - line.said:+}: {both}{'' if line.since is None else _UNLESS}")
 
 
-async def _balance(parts: "Parts") -> "Balance | None":
+async def _balance(parts: Parts) -> Balance | None:
     """Wait until the balance is even, or for a while."""
     if parts.balance is None:
         return None
@@ -167,7 +164,7 @@ async def _balance(parts: "Parts") -> "Balance | None":
     return balance
 
 
-def flaw_of(balance: "Balance") -> str:
+def flaw_of(balance: Balance) -> str:
     """What is wrong with the balance; empty if nothing is.
 
     Between a commit and its ack an increment counts both as applied and as pending, so the drift may be as low as
@@ -208,7 +205,7 @@ class _AuditTable:
         self._value = max(self._value, len(str(value)))
         tell(f"{mark:7}  {name:{self._name}}  {value:>{self._value}}  {said}".rstrip())
 
-    def summary(self, count: _Count, ledger: "Ledger", balance: "Balance | None") -> None:
+    def summary(self, count: _Count, ledger: "Ledger", balance: Balance | None) -> None:
         if self._json:
             told = {mark.lower(): number for mark, number in count.marks.items()}
             tally = {"applied": ledger.tally.applied, "deduplicated": ledger.tally.deduplicated}
@@ -220,7 +217,7 @@ class _AuditTable:
             tell(sentence)
 
 
-def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> Iterator[str]:
+def _sentences(count: _Count, ledger: "Ledger", balance: Balance | None) -> Iterator[str]:
     marks, tally = count.marks, ledger.tally
     yield f"counters: {marks[AGREES]} agree, {marks[DIFFERS]} differ, {marks[UNKNOWN]} can't be judged"
     yield (

@@ -9,20 +9,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from countersink.answers import RejectedError, UnavailableError
-from countersink_server.cli.arguments import seconds, whole
+from countersink.calls import header_of_caller
+from countersink.transport import Request, Transport
+from countersink_server.check.ledger import History, Ledger, Verdict, judged
+from countersink_server.check.load import Load
+from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.target import KEY, add_only_service, key_of_caller, naming_the_url, url_of, with_key
 from shared.model.buckets import LENGTHS, written
 from shared.model.errors import CountersinkError
-
-if TYPE_CHECKING:
-    from countersink.transport import Transport
-    from countersink_server.check.ledger import Ledger, Verdict
-    from countersink_server.check.load import Load
 
 T = TypeVar("T")
 SECONDS: Final = 60.0
@@ -39,13 +38,15 @@ EXACT: Final = "exact"
 NOT_KEPT: Final = "not kept"
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "check",
-        help="count on a running service, and check that it keeps its promises",
+        _check,
         description="Let many clients count on a running service, with and without ids, retry, repeat and read; then"
         " compare. Kill what you like meanwhile. It uses counters of its own, and deletes them afterwards if the key"
         " has the scope admin. Exits with 1 if an increment is lost, counted twice, or missing in an exact reading.",
+        json="print a JSON object",
     )
     add_only_service(parser, "this command asks a running service: use --url, or countersink audit for the data")
     parser.add_argument("--key", help=f"key of the service, with the scopes write and read; also {KEY}")
@@ -59,16 +60,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--history", metavar="FILE", help="write each operation to this file, in the form of Jepsen's histories"
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    parser.set_defaults(run=_check, refuse=parser.error)
 
 
 def _check(options: argparse.Namespace) -> None:
-    from countersink.calls import header_of_caller  # noqa: PLC0415 (who asks for help should not wait for it)
-    from countersink.transport import Transport  # noqa: PLC0415 (as above)
-    from countersink_server.check.history import EdnHistory, NoHistory  # noqa: PLC0415 (as above)
-    from countersink_server.check.ledger import Ledger, judged  # noqa: PLC0415 (as above)
-    from countersink_server.check.load import Load  # noqa: PLC0415 (as above)
 
     with naming_the_url(options):
         transport = partial(Transport, url_of(options), header_of_caller(options.key or key_of_caller()), None)
@@ -82,7 +76,7 @@ def _check(options: argparse.Namespace) -> None:
         if not options.json:
             minutes = APPLIED_WITHIN / 60
             note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
-        ledger = Ledger(EdnHistory(file) if file else NoHistory())
+        ledger = Ledger(History(file))
         load = Load(transport, ledger, prefix)
         bar = Bar()
         try:
@@ -118,12 +112,12 @@ def _check(options: argparse.Namespace) -> None:
         raise CountersinkError("a promise is broken")
 
 
-def _progress(ledger: "Ledger", load: "Load") -> str:
+def _progress(ledger: Ledger, load: Load) -> str:
     accepted = sum(one.accepted for one in list(ledger.sums.values()))
     return f"{accepted:,} accepted, {ledger.exact:,} exact readings, {ledger.wrong} wrong, {load.failures:,} failures"
 
 
-def _report(verdict: "Verdict", ledger: "Ledger", found: Mapping[str, Any], left: str) -> None:
+def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: str) -> None:
     rows = (
         ("accepted", verdict.accepted, ""),
         ("unknown", verdict.unknown, "sent without an id or a clear answer: each may have counted"),
@@ -144,7 +138,7 @@ def _report(verdict: "Verdict", ledger: "Ledger", found: Mapping[str, Any], left
     tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
 
 
-def _settled(service: "Transport", names: list[str], within: float) -> Mapping[str, Mapping[str, Any]]:
+def _settled(service: Transport, names: list[str], within: float) -> Mapping[str, Mapping[str, Any]]:
     """The counters after everything that was accepted is applied. The service may be away for a while."""
     path = "/v1/counters?" + urlencode([("max_age", "0"), *(("name", name) for name in names)])
 
@@ -155,7 +149,7 @@ def _settled(service: "Transport", names: list[str], within: float) -> Mapping[s
     return _until(look, "not everything was applied", within)
 
 
-def _series(service: "Transport", values: Mapping[str, Mapping[str, Any]], begun: datetime) -> str:
+def _series(service: Transport, values: Mapping[str, Mapping[str, Any]], begun: datetime) -> str:
     """Whether the counts by time add up to the totals, if the service keeps some."""
     range_ = {"from": written(begun - timedelta(days=1)), "to": written(begun + timedelta(days=2))}
     for by in LENGTHS:
@@ -173,7 +167,7 @@ def _series(service: "Transport", values: Mapping[str, Mapping[str, Any]], begun
     return NOT_KEPT
 
 
-def _total(service: "Transport", path: str) -> int:
+def _total(service: Transport, path: str) -> int:
     def look() -> int | None:
         found = _ask(service, "GET", path)
         return int(found["total"]) if found["exact"] else None
@@ -181,7 +175,7 @@ def _total(service: "Transport", path: str) -> int:
     return _until(look, "counts by time did not become exact", EXACT_WITHIN)
 
 
-def _delete(service: "Transport", names: list[str]) -> str:
+def _delete(service: Transport, names: list[str]) -> str:
     """Remove the counters. Returns what to do if the key may not."""
     try:
         for name in names:
@@ -191,8 +185,7 @@ def _delete(service: "Transport", names: list[str]) -> str:
     return ""
 
 
-def _ask(service: "Transport", method: str, path: str) -> Any:
-    from countersink.transport import Request  # noqa: PLC0415 (as above)
+def _ask(service: Transport, method: str, path: str) -> Any:
 
     return service.attempt(Request(method, path), 10.0).object
 

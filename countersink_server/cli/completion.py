@@ -3,8 +3,10 @@
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from countersink_server.cli.arguments import Commands, command
+from countersink_server.cli.main import parser_of_all
 from countersink_server.cli.output import tell
 
 PROGRAM: Final = "countersink"
@@ -15,16 +17,16 @@ _PLACES: Final = {"FILE": FILES, "DIR": FOLDERS}
 """The kind of a value, by its name in the help. Values with other names are not completed."""
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "completion",
-        help="print a script that completes commands and options in a shell",
+        _completion,
         description="Print a script that completes commands and options. In ~/.bashrc, write: source <(countersink"
         " completion bash). For zsh, write the script to a file _countersink in a folder of $fpath; for fish, to"
         " ~/.config/fish/completions/countersink.fish.",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
-    parser.set_defaults(run=_completion)
 
 
 class Word(NamedTuple):
@@ -37,7 +39,6 @@ class Word(NamedTuple):
 
 
 def _completion(options: argparse.Namespace) -> None:
-    from countersink_server.cli.main import parser_of_all  # noqa: PLC0415 (it imports this)
 
     tell(SHELLS[options.shell](dict(words_of(parser_of_all(), PROGRAM))))
 

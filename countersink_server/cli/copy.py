@@ -1,29 +1,24 @@
 """The command copy: takes one store along to another place."""
 
 import argparse
-import asyncio
 import os
-import sys
-import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from countersink_server.cli.arguments import sentence
+from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.counters import check, written_to
-from countersink_server.cli.output import flush, json_of, note, tell
-from countersink_server.cli.target import add_neither
+from countersink_server.cli.output import Bar, flush, json_of, note, tell
+from countersink_server.cli.target import add_neither, line_of
+from countersink_server.move.copier import Copier, CopyReport, Place
+from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError
-
-if TYPE_CHECKING:
-    from countersink_server.move.copier import CopyReport
-    from shared.model.moving import Origin
+from shared.model.moving import Origin
+from shared.wiring.moving import end_of, file_of, lines_of, origin_in
 
 FROM: Final = "--from"
 TO: Final = "--to"
-EVERY: Final = 1.0
-"""Seconds between two updates of the progress line."""
 MOST_SHOWN: Final = 100
 """Differences that are shown."""
 _AGAIN: Final = "run it again: what was copied is not copied twice"
@@ -33,13 +28,15 @@ _NOT_ALONG: Final = (
 )
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    what = "copy counters, counts by time and remembered ids from one store to another"
-    more = (
-        "You can kill it, repeat it, and run it while the origin counts. It writes nothing to the origin. At the end it"
-        " compares everything, and exits with 1 if something differs."
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "copy",
+        _copy,
+        more="You can kill it, repeat it, and run it while the origin counts. It writes nothing to the origin. At the"
+        " end it compares everything, and exits with 1 if something differs.",
+        json=LINES,
     )
-    parser = commands.add_parser("copy", help=what, description=f"{sentence(what)} {more}")
     for name, place in ((FROM, "origin"), (TO, "target")):
         parser.add_argument(
             name,
@@ -58,13 +55,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="also copy to counters that hold something else, and compare only what was copied",
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would be copied, and write nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     add_neither(parser, "this command opens the data itself: use --from and --to")
-    parser.set_defaults(run=lambda options: asyncio.run(_copy(options)), refuse=parser.error, data=None)
+    parser.set_defaults(data=None)
 
 
 async def _copy(options: argparse.Namespace) -> None:
-    from shared.wiring.moving import end_of, file_of, origin_in  # noqa: PLC0415 (who asks for help should not wait)
 
     settings = Settings.read(os.environ)
     set_up(settings)
@@ -86,8 +81,7 @@ async def _copy(options: argparse.Namespace) -> None:
         await _to_store(origin, end, settings, options)
 
 
-async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> None:
-    from shared.wiring.moving import lines_of  # noqa: PLC0415 (as above)
+async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> None:
 
     if options.dry_run:
         options.refuse("argument --dry-run: a file is written anew each time, so use it with a store")
@@ -99,16 +93,20 @@ async def _to_file(origin: "Origin", file: str, options: argparse.Namespace) -> 
         raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
 
 
-async def _to_store(origin: "Origin", end: Any, settings: Settings, options: argparse.Namespace) -> None:
-    from countersink_server.cli.main import line_of  # noqa: PLC0415 (it imports this)
-    from countersink_server.move.copier import Copier, Place  # noqa: PLC0415 (as above)
-    from countersink_server.move.importer import ImportOptions  # noqa: PLC0415 (as above)
+async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:
 
     live = receipts_live(settings, of_client=False)
     chosen = ImportOptions(live, settings.shards, dry=options.dry_run, shrink=True)
-    progress = _Progress()
+    bar = Bar()
     place = Place(end.store, end.arrivals, end.overlay, end.waits)
-    copier = Copier(origin, place, end.clock, chosen, merge=options.merge, progress=progress.show)
+    copier = Copier(
+        origin,
+        place,
+        end.clock,
+        chosen,
+        merge=options.merge,
+        progress=lambda step, number: bar.show_at_times(f"{step}: {number}"),
+    )
     try:
         await copier.copy(options.prefix)
         waiting = await origin.waiting()
@@ -119,11 +117,11 @@ async def _to_store(origin: "Origin", end: Any, settings: Settings, options: arg
     except Exception as error:
         raise CountersinkError(f"{line_of(error)} ({_AGAIN})") from error
     finally:
-        progress.end()
+        bar.end()
     _tell(copier.report, waiting, options)
 
 
-def _tell(report: "CopyReport", waiting: int | None, options: argparse.Namespace) -> None:
+def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) -> None:
     for name, what in report.differences[:MOST_SHOWN]:
         row = {"name": name, "differs": what}
         tell(json_of(row) if options.json else f"DIFFERS: {name + ': ' if name else ''}{what}")
@@ -160,22 +158,3 @@ _WHEN_APPLIED: Final = "stop what counts there, let a flusher apply them, and co
 def _warn(waiting: int | None) -> None:
     if waiting is None:
         note("countersink: what waits in Pub/Sub is not known here: drain the subscription before the last copy")
-
-
-class _Progress:
-    """A line on a terminal."""
-
-    def __init__(self) -> None:
-        self._shown = time.monotonic()
-        self._used = False
-
-    def show(self, step: str, number: int) -> None:
-        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
-            self._shown = time.monotonic()
-            self._used = True
-            sys.stderr.write(f"\r{step}: {number}{' ' * 20}\r")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._used:
-            sys.stderr.write("\n")

@@ -3,7 +3,6 @@ written to.
 """
 
 import argparse
-import asyncio
 import heapq
 import os
 import stat
@@ -11,18 +10,25 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from errno import EISDIR
+from functools import partial
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
-from countersink_server.cli.arguments import duration, seconds, whole
+from countersink import AsyncClient, Counter, RejectedError, UnavailableError
+from countersink_server.cli.arguments import LINES, Commands, command, duration, seconds, whole
 from countersink_server.cli.output import flush, json_of, note, tell
-from countersink_server.cli.target import KEY, add_service, key_of_caller, naming_the_url, settings_of, url_of
+from countersink_server.cli.target import (
+    KEY,
+    PatientClient,
+    add_service,
+    key_of_caller,
+    naming_the_url,
+    settings_of,
+    url_of,
+)
 from shared.model.buckets import written
 from shared.model.errors import CountersinkError
-
-if TYPE_CHECKING:
-    from countersink import AsyncClient, Counter
 
 _WAIT: Final = 10.0
 _PAGE: Final = 1_000
@@ -31,15 +37,14 @@ _WIDEST: Final = 40
 """Width of the name column; a longer name moves its value to the right."""
 _NAME: Final[dict[str, Any]] = {"metavar": "NAME", "help": "the counter; put a name that starts with - after --"}
 
-Command = Callable[["AsyncClient", argparse.Namespace], Coroutine[Any, Any, None]]
+Command = Callable[[AsyncClient, argparse.Namespace], Coroutine[Any, Any, None]]
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_commands(commands: Commands) -> None:
     incr = _add(
         commands,
         "incr",
         _incr,
-        "add to a counter",
         "Add to a counter. If there is no answer, the command repeats the request, and it counts once all the same.",
     )
     incr.add_argument("name", **_NAME)
@@ -59,7 +64,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "get",
         _get,
-        "print totals",
         "Print the total of each counter. It includes every increment that was accepted, even those that are not in the"
         " database yet. A total that may lack some is marked as not exact.",
     )
@@ -69,7 +73,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "list",
         _list,
-        "list counters in the order of their names",
         "List counters with their totals, in the order of their names.",
     )
     listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
@@ -92,7 +95,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     set_ = _add_change(
         commands,
         "set",
-        "set a counter to a value; later increments add to it",
         "Set a counter to a value, and print its value before. Every increment that was accepted earlier is part of the"
         " value before; later increments add to the new one.",
     )
@@ -100,13 +102,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_change(
         commands,
         "reset",
-        "set a counter to 0",
         "Set a counter to 0, and print its value before, which includes every increment that was accepted earlier.",
     )
     _add_change(
         commands,
         "delete",
-        "set a counter to 0, and remove it from lists until it is counted again",
         "Set a counter to 0, print its value before, and remove it from lists until it is counted again.",
     )
 
@@ -114,7 +114,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "shards",
         _shards,
-        "change the number of a counter's shards",
         "Change the number of a counter's shards. With more shards, it takes more writes a second; with fewer,"
         " it is read faster. Flushers add shards automatically, so you rarely need this.",
     )
@@ -124,8 +123,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
 
 
-def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str, description: str) -> Any:
-    parser = _add(commands, name, _change, help_, description)
+def _add_change(commands: Commands, name: str, description: str) -> argparse.ArgumentParser:
+    parser = _add(commands, name, _change, description)
     parser.add_argument("name", **_NAME)
     parser.add_argument(
         *("--idempotency-key", "--key"),
@@ -137,28 +136,24 @@ def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: s
     return parser
 
 
-def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str, description: str) -> Any:
-    parser = commands.add_parser(name, help=help_, description=description)
+def _add(commands: Commands, name: str, run: Command, description: str) -> argparse.ArgumentParser:
+    parser = command(commands, name, partial(_ask, run), description=description, json=LINES)
     add_service(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)
     return parser
 
 
-async def _ask(command: Command, options: argparse.Namespace) -> None:
+async def _ask(run: Command, options: argparse.Namespace) -> None:
     if options.data is not None and getattr(options, "wait", None) is not None:
         options.refuse("--wait needs a running service: with --data, nothing is applied until the next start")
     async with asking(options, options.patience) as client:
-        await command(client, options)
+        await run(client, options)
 
 
 @asynccontextmanager
 async def asking(
     options: argparse.Namespace, patience: float, say: Callable[[str], None] = note
-) -> "AsyncIterator[AsyncClient]":
+) -> AsyncIterator[AsyncClient]:
     """A client of the service, or of one in this process that serves the data in --data. It may `say` why it waits."""
-    from countersink_server.cli.target import PatientClient  # noqa: PLC0415 (who asks for help should not wait for it)
-
     if options.data is not None:
         settings = settings_of(options)
         from countersink_server.serve.private import serving  # noqa: PLC0415 (as above)
@@ -176,8 +171,7 @@ async def asking(
         yield client
 
 
-async def _incr(client: "AsyncClient", options: argparse.Namespace) -> None:
-    from countersink import UnavailableError  # noqa: PLC0415 (as above)
+async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
 
     try:
         accepted = await client.increment(options.name, options.by, id=options.id, wait=options.wait)
@@ -200,8 +194,7 @@ async def _incr(client: "AsyncClient", options: argparse.Namespace) -> None:
         raise CountersinkError(f"accepted, not applied after {options.wait:g} s; {known}: receipt {accepted.receipt}")
 
 
-async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
-    from countersink import UnavailableError  # noqa: PLC0415 (as above)
+async def _change(client: AsyncClient, options: argparse.Namespace) -> None:
 
     if (options.key or "").startswith(("csk_", "cpk_")):
         options.refuse(f"argument --idempotency-key: this is an access key: put it into {KEY}")
@@ -218,17 +211,17 @@ async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
         tell(f"{changed.name}  was {changed.before}, is {changed.after}")
 
 
-async def _shards(client: "AsyncClient", options: argparse.Namespace) -> None:
+async def _shards(client: AsyncClient, options: argparse.Namespace) -> None:
     compact = options.compact is not None
     now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
     tell(json_of({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
 
 
-async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
+async def _get(client: AsyncClient, options: argparse.Namespace) -> None:
     _CounterTable(options.json).show(await client.get_many(options.names))
 
 
-async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
+async def _list(client: AsyncClient, options: argparse.Namespace) -> None:
     table = _CounterTable(options.json)
     if options.top is not None:
         if options.unused_for is not None:
@@ -247,12 +240,10 @@ async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
         note("countersink: the list may lack counters that are not in the database yet")
 
 
-async def _top(client: "AsyncClient", prefix: str, number: int) -> "tuple[Sequence[Counter], bool]":
+async def _top(client: AsyncClient, prefix: str, number: int) -> tuple[Sequence[Counter], bool]:
     """The largest counters, and whether none is missing. If the service can't sort so many by value, all are read, and
     only the largest are kept.
     """
-    from countersink import RejectedError  # noqa: PLC0415 (as above)
-
     if number <= _PAGE:
         try:
             (page,) = [page async for page in client.pages(prefix, page=number, order="value")]
@@ -276,18 +267,18 @@ class _CounterTable:
         self._json = as_json
         self._name = self._value = 0
 
-    def show(self, counters: "Sequence[Counter]") -> None:
+    def show(self, counters: Sequence[Counter]) -> None:
         self._name = max([self._name, *(min(len(counter.name), _WIDEST) for counter in counters)])
         self._value = max([self._value, *(len(str(counter.value)) for counter in counters)])
         for counter in counters:
             tell(json_of(said_of(counter)) if self._json else self._line(counter))
 
-    def _line(self, counter: "Counter") -> str:
+    def _line(self, counter: Counter) -> str:
         notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
         return f"{counter.name:{self._name}}  {counter.value:>{self._value}}{notes}"
 
 
-def said_of(counter: "Counter") -> dict[str, Any]:
+def said_of(counter: Counter) -> dict[str, Any]:
     """The fields as the service sends them."""
     its = {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}
     return its | {"updated_at": written(counter.updated_at) if counter.updated_at is not None else None}

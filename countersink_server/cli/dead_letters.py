@@ -6,23 +6,19 @@ import argparse
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from countersink_server.cli import output
-from countersink_server.cli.arguments import sentence, whole
-from countersink_server.cli.output import flush, tell
+from countersink_server.cli.arguments import HELPS, Commands, whole
+from countersink_server.cli.output import flush, plain, tell
 from countersink_server.cli.output import json_of as json_line
 from countersink_server.cli.setup import add, connected
-from flusher.dead_letters.desk import ReplayOutcome
-from flusher.dead_letters.letters import OpenedLetter, sums_of
+from countersink_server.serve.run import ready, replay_of
+from flusher.dead_letters.desk import LetterPass, ReplayOutcome
+from flusher.dead_letters.letters import LetterFilter, OpenedLetter, sums_of
+from shared.config.settings import Settings, promise_of
 from shared.model.errors import CountersinkError
 from shared.model.words import Receipt
-
-if TYPE_CHECKING:
-    from flusher.dead_letters.desk import LetterPass, ReplayOutcome
-    from flusher.dead_letters.letters import LetterFilter
-    from shared.config.settings import Settings
-    from shared.wiring.process import Parts
+from shared.wiring.process import Parts
 
 _LIMIT: Final = 100
 _AT_ONCE: Final = 500
@@ -30,24 +26,24 @@ _ID: Final = "an id that list shows, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    help_ = "dead letters: messages that were accepted and could not be counted"
-    parser = commands.add_parser("dlq", help=help_, description=sentence(help_))
+def add_commands(commands: Commands) -> None:
+    help_ = HELPS["dlq"]
+    parser = commands.add_parser("dlq", help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = add(actions, "list", _list, "list dead letters with their reasons; changes nothing")
+    listing = add(actions, "list", _list, help_="list dead letters with their reasons; changes nothing")
     listing.add_argument(
         "--limit", type=whole(1, 10**9), default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]"
     )
 
-    show = add(actions, "show", _show, "show all details of one dead letter and its receipts; changes nothing")
+    show = add(actions, "show", _show, help_="show all details of one dead letter and its receipts; changes nothing")
     show.add_argument("id", metavar="ID", help=_ID)
 
     replay = add(
         actions,
         "replay",
         _replay,
-        "count dead letters after all; safe to kill, to repeat, and to run twice at the same time",
+        help_="count dead letters after all; safe to kill, to repeat, and to run twice at the same time",
     )
     replay.add_argument("ids", nargs="*", metavar="ID", help=_ID)
     replay.add_argument("--all", action="store_true", help="all dead letters")
@@ -62,15 +58,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         actions,
         "drop",
         _drop,
-        "give dead letters up for good: nothing can count them any more, and reads exclude them immediately",
+        help_="give dead letters up for good: nothing can count them any more, and reads exclude them immediately",
     )
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
 
 @contextlib.asynccontextmanager
-async def _desk(options: argparse.Namespace) -> "AsyncIterator[tuple[LetterPass, Settings, Parts]]":
-    from flusher.dead_letters.desk import LetterPass  # noqa: PLC0415 (who asks for help should not wait for it)
-    from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
+async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, Settings, Parts]]:
 
     async with connected(options) as (settings, parts):
         letters = parts.letters()
@@ -106,7 +100,6 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
 
     wanted = LetterFilter([options.id])
     async with _desk(options) as (desk, _, _):
@@ -122,8 +115,6 @@ async def _show(options: argparse.Namespace) -> None:
 async def _replay(options: argparse.Namespace) -> None:
     if bool(options.ids) == options.all:
         options.refuse("name the letters, or use --all")
-    from countersink_server.serve.run import ready, replay_of  # noqa: PLC0415 (as above)
-    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
 
     wanted, total = LetterFilter(options.ids), _Total(as_json=options.json)
     async with _desk(options) as (desk, settings, parts):
@@ -148,7 +139,6 @@ async def _replay(options: argparse.Namespace) -> None:
 
 
 async def _drop(options: argparse.Namespace) -> None:
-    from flusher.dead_letters.letters import LetterFilter  # noqa: PLC0415 (as above)
 
     wanted = LetterFilter(options.ids)
     async with _desk(options) as (desk, _, parts):
@@ -171,7 +161,7 @@ class _Total:
     left: int = 0
     letters_left: int = 0
 
-    def add(self, outcome: "ReplayOutcome") -> None:
+    def add(self, outcome: ReplayOutcome) -> None:
 
         self.counted += outcome.counted
         self.already += outcome.already
@@ -187,7 +177,7 @@ class _Total:
         return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
 
 
-def _tell_missed(wanted: "LetterFilter", *, complete: bool) -> None:
+def _tell_missed(wanted: LetterFilter, *, complete: bool) -> None:
     """Raise an error that names the letters that were asked for and not found."""
     flush()  # an error would discard the buffer
     if missed := wanted.missed():
@@ -214,7 +204,7 @@ def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     what = f"{_increments(opened.increments)}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
     note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
-    return _shown(f"{opened.id}  {opened.published}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+    return plain(f"{opened.id}  {opened.published}  {what}  ({opened.letter.reason or 'no reason'}){note}")
 
 
 def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
@@ -226,33 +216,33 @@ def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
         what = f"{_increments(number)} dropped: {_some(sums_of(left, found))}"
     else:
         what = "removed; nothing was left to drop"
-    return _shown(f"{opened.id}  {what}")
+    return plain(f"{opened.id}  {what}")
 
 
 def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str]:
     """Everything known about one letter."""
     delivery = opened.letter.delivery
     message = delivery.message
-    yield f"id          {_shown(opened.id)}"
+    yield f"id          {plain(opened.id)}"
     yield f"published   {opened.published}"
-    yield f"reason      {_shown(opened.letter.reason or 'no reason is given')}"
-    yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
+    yield f"reason      {plain(opened.letter.reason or 'no reason is given')}"
+    yield f"state       {_STATES[opened.state(found)]}" + (f": {plain(opened.flaw)}" if opened.flaw else "")
     if opened.flaw is None:
-        yield f"receipt     {_shown(opened.envelope_id or opened.envelopes[0].key)}"
+        yield f"receipt     {plain(opened.envelope_id or opened.envelopes[0].key)}"
         yield f"holds       {_increments(opened.increments)}"
         for envelope in opened.envelopes:
             state = found[envelope.key].state if envelope.key in found else "without a receipt"
             for counter, delta in envelope.sums.items():
-                yield f"  {_shown(counter)} {delta:+}  {state}"
+                yield f"  {plain(counter)} {delta:+}  {state}"
             for item in envelope.keyed:
                 its = "applied" if item.key in found else state
-                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or item.key)}  {its}"
+                yield f"  {plain(item.counter)} {item.delta:+} under the id {plain(item.id or item.key)}  {its}"
     if not delivery.token:
         yield "data        the store keeps what it counts; the message is no longer among the broker's dead letters"
         return
     for name, value in message.attributes.items():
-        yield f"attribute   {_shown(name)}={_shown(value)}"
-    yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
+        yield f"attribute   {plain(name)}={plain(value)}"
+    yield f"data        {plain(message.data.decode(errors='backslashreplace'))}"
 
 
 def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
@@ -270,7 +260,7 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
         said["data"] = delivery.message.data.decode(errors="backslashreplace")
-    return output.json_of(said)
+    return json_line(said)
 
 
 def outcome_of(outcome: ReplayOutcome) -> str:
@@ -285,13 +275,13 @@ def outcome_of(outcome: ReplayOutcome) -> str:
     if outcome.why is not None:
         left = f"{_increments(outcome.left)} left" if outcome.left else "left"
         said.append(f"{left}: {outcome.why}")
-    return _shown(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
+    return plain(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
 
 
 def json_of_outcome(outcome: ReplayOutcome) -> str:
     """The outcome as JSON: numbers of increments, and why some are left."""
     numbers = {name: getattr(outcome, name) for name in ("counted", "already", "dropped", "left")}
-    return output.json_of({"id": outcome.opened.id} | numbers | {"why": outcome.why})
+    return json_line({"id": outcome.opened.id} | numbers | {"why": outcome.why})
 
 
 def _increments(number: int) -> str:
@@ -303,8 +293,3 @@ def _some(sums: Mapping[str, int]) -> str:
     if len(sums) > len(some):
         some.append(f"and {len(sums) - len(some)} counters more")
     return ", ".join(some)
-
-
-def _shown(text: str) -> str:
-    """The text on one line, without control characters that a terminal would obey."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

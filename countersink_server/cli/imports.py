@@ -3,36 +3,31 @@ it.
 """
 
 import argparse
-import sys
-import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from countersink_server.cli.output import flush, json_of, tell
+from countersink_server.cli.arguments import Commands
+from countersink_server.cli.output import Bar, flush, json_of, plain, tell
 from countersink_server.cli.setup import add, connected
+from countersink_server.cli.target import line_of
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
-from shared.config.settings import receipts_live
+from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError
 from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
-
-if TYPE_CHECKING:
-    from shared.config.settings import Settings
-    from shared.wiring.process import Parts
+from shared.wiring import datastore, moving
+from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20
 """Flaws that are shown. With the wrong --from format every shard has one."""
-EVERY: Final = 1.0
-"""Seconds between two updates of the progress line."""
 _WIDEST: Final = 40
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_commands(commands: Commands) -> None:
     parser = add(
         commands,
         "import",
         _import,
-        "add the counters of another application; repeat it to add the difference",
         more="You can kill it, repeat it, and run it while the other application counts. It writes nothing"
         " there. It exits with 1 if something could not be imported.",
     )
@@ -89,8 +84,7 @@ async def _import(options: argparse.Namespace) -> None:
         await _run(source, parts, settings, options)
 
 
-def _source(settings: "Settings", options: argparse.Namespace) -> AbstractAsyncContextManager[Source]:
-    from shared.wiring import datastore, moving  # noqa: PLC0415 (who asks for help should not wait for it)
+def _source(settings: Settings, options: argparse.Namespace) -> AbstractAsyncContextManager[Source]:
 
     variant = VARIANTS.get(options.variant)
     if variant is None:
@@ -123,8 +117,7 @@ def check(options: argparse.Namespace) -> None:
         refuse(f"argument --name: counters of {variant.name} have names")
 
 
-async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:
-    from countersink_server.cli.main import line_of  # noqa: PLC0415 (it imports this)
+async def _run(source: Source, parts: Parts, settings: Settings, options: argparse.Namespace) -> None:
 
     chosen = ImportOptions(
         receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
@@ -160,41 +153,34 @@ class Report:
     left_out: int = 0
     held: int = 0
     """Counters whose total is not 0."""
-    _shown: float = field(default_factory=time.monotonic)
+    _bar: Bar = field(default_factory=Bar)
     _name: int = 0
 
     def take(self, one: "ImportOutcome | str") -> None:
         if isinstance(one, str):
             self.left_out += 1
             if self.left_out <= MOST_LEFT_OUT:
-                tell(json_of({"left_out": one}) if self.json else _plain(one))
+                tell(json_of({"left_out": one}) if self.json else plain(one))
         else:
             self._count(one)
             if one.flaw or self.all_ or (self.dry and one.added):
                 self._tell(one)
-        self._progress()
+        self._bar.show_at_times(f"{self.found} counters, {self.changed} with something to add")
 
-    def _count(self, one: "ImportOutcome") -> None:
+    def _count(self, one: ImportOutcome) -> None:
         self.found += 1
         self.changed += bool(one.added)
         self.added += one.added
         self.refused += bool(one.flaw)
         self.held += bool(one.total)
 
-    def _tell(self, one: "ImportOutcome") -> None:
+    def _tell(self, one: ImportOutcome) -> None:
         if self.json:
             tell(json_of({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
             return
         self._name = max(self._name, min(len(one.name), _WIDEST))
         what = f"NOT imported: {one.flaw}" if one.flaw else f"{one.added:+}" if one.added else "unchanged"
-        tell(_plain(f"{one.name:{self._name}}  {what}"))
-
-    def _progress(self) -> None:
-        """Update the progress line."""
-        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
-            self._shown = time.monotonic()
-            sys.stderr.write(f"\r{self.found} counters, {self.changed} with something to add \r")
-            sys.stderr.flush()
+        tell(plain(f"{one.name:{self._name}}  {what}"))
 
     def end(self) -> None:
         unchanged = self.found - self.changed - self.refused
@@ -210,8 +196,3 @@ class Report:
             if self.left_out:
                 tell(f"left out: {self.left_out} entities that the other application does not count either")
         flush()
-
-
-def _plain(text: str) -> str:
-    """The text on one line: another application's names may hold anything."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -9,36 +9,37 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from countersink_server.cli.arguments import HELPS, LINES, Commands, command
 from countersink_server.cli.output import json_of, tell
 from countersink_server.cli.target import add_neither
+from ingest.access.keys import Key, KeysFile, content_of, is_ours, make, parse, place_of, written, wrong
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, SettingsError
 
-if TYPE_CHECKING:
-    from ingest.access.keys import Key, KeysFile
-
-_NOT_HERE = "keys are in a file of their own: set COUNTERSINK_KEYS_FILE"
 LOCK_WITHIN = 10.0
 """Seconds to wait for another command that changes the file."""
 PAUSE = 0.02
-_Edit = Callable[[list["Key"]], Sequence["Key"]]
+_Edit = Callable[[list[Key]], Sequence[Key]]
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_commands(commands: Commands) -> None:
     keys = commands.add_parser(
         "keys",
-        help="make, list and revoke keys",
+        help=HELPS["keys"],
         description="Make, list and revoke the keys of a service. They are in the file that"
         " COUNTERSINK_KEYS_FILE names. Services read it again within a second after it has changed.",
     )
     actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
-    new = actions.add_parser(
+    new = command(
+        actions,
         "new",
-        help="add a key, and print it; it is shown only once",
+        _new,
+        help_="add a key, and print it; it is shown only once",
         description="Add a key to the file, which is made if there is none, and print the key on standard output."
         " The file holds only its SHA-256, so the key can't be shown again.",
+        json=LINES,
     )
     new.add_argument("id", metavar="ID", help="name of the key: letters, digits, '-', '_' and '.'")
     new.add_argument(
@@ -109,26 +110,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="for a publishable key: most new counters an hour, in each ingest process; one client may make as many as"
         " are then still free [1000]",
     )
-    _add_common(new)
-    new.set_defaults(run=_new, refuse=new.error)
-    listed = actions.add_parser("list", help="list the keys, without their secrets")
-    _add_common(listed)
-    listed.set_defaults(run=_list)
-    revoke = actions.add_parser("revoke", help="remove a key")
+    revoke = command(actions, "revoke", _revoke, help_="remove a key", json=LINES)
     revoke.add_argument("id", metavar="ID")
-    _add_common(revoke)
-    revoke.set_defaults(run=_revoke)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    add_neither(parser, _NOT_HERE)
+    for parser in (
+        new,
+        revoke,
+        command(actions, "list", _list, help_="list the keys, without their secrets", json=LINES),
+    ):
+        add_neither(parser, "keys are in a file of their own: set COUNTERSINK_KEYS_FILE")
 
 
 def _new(options: argparse.Namespace) -> None:
     if options.scope is None and not options.publishable:
         options.refuse("the following arguments are required: --scope")
-    from ingest.access.keys import make  # noqa: PLC0415 (who asks for help should not wait for it)
 
     key, text = make(
         id=options.id,
@@ -146,7 +140,7 @@ def _new(options: argparse.Namespace) -> None:
         max_new=options.max_new,
     )
 
-    def add(keys: list["Key"]) -> Sequence["Key"]:
+    def add(keys: list[Key]) -> Sequence[Key]:
         if same := [one.id for one in keys if key.google and one.google == key.google and one.id != key.id]:
             raise CountersinkError(f"the key {same[0]!r} is for this account already: revoke it first")
         if any(one.id == key.id for one in keys):
@@ -187,7 +181,7 @@ def _list(options: argparse.Namespace) -> None:
         tell(f"{key.id:{width}}  {'publishable, ' if key.publishable else ''}{', '.join(said)}")
 
 
-def _said(key: "Key", now: float) -> dict[str, Any]:
+def _said(key: Key, now: float) -> dict[str, Any]:
     """Everything about a key but its secret."""
     lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
     texts = {name: getattr(key, name) or None for name in ("google", "rate", "owner", "expires", "note")}
@@ -196,7 +190,7 @@ def _said(key: "Key", now: float) -> dict[str, Any]:
 
 
 def _revoke(options: argparse.Namespace) -> None:
-    def remove(keys: list["Key"]) -> Sequence["Key"]:
+    def remove(keys: list[Key]) -> Sequence[Key]:
         kept = [key for key in keys if key.id != options.id]
         if len(kept) == len(keys):
             raise CountersinkError(f"there is no key {options.id!r}: countersink keys list shows all")
@@ -214,8 +208,7 @@ def _file() -> Path:
     return Path(settings.keys_file)
 
 
-def _read(file: Path) -> "KeysFile":
-    from ingest.access.keys import KeysFile, content_of, parse, wrong  # noqa: PLC0415 (as above)
+def _read(file: Path) -> KeysFile:
 
     if not file.exists():
         return KeysFile()
@@ -228,8 +221,6 @@ def _read(file: Path) -> "KeysFile":
 
 def _change(file: Path, edit: _Edit) -> None:
     """Replace the file in one step. Commands that run at the same time wait for each other."""
-    from ingest.access.keys import is_ours, place_of, written  # noqa: PLC0415
-
     file = place_of(file)
     with _alone(file):
         there = _read(file)

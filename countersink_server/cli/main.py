@@ -1,37 +1,18 @@
 """The command line: the table of commands, and how errors are reported."""
 
 import argparse
+import asyncio
 import logging
-import os
 import sys
-import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from textwrap import TextWrapper
 
 from countersink import __version__
-from countersink.answers import RequestError
-from countersink_server.cli import (
-    audit,
-    backup,
-    check,
-    completion,
-    copy,
-    counters,
-    dead_letters,
-    imports,
-    keys,
-    map,  # noqa: A004 (a command)
-    output,
-    plan,
-    serve,
-    setup,
-    status,
-    watch,
-)
-from countersink_server.cli.arguments import CommandParser, columns
-from countersink_server.cli.target import KEY, URL, with_data, with_key, with_target
+from countersink_server.cli import output
+from countersink_server.cli.arguments import COMMANDS, CommandParser, columns
+from countersink_server.cli.target import KEY, URL, line_of, with_data, with_target
 from shared.config.settings import table
-from shared.model.errors import CountersinkError
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +20,11 @@ _log = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit with 0 on success, 1 and one line on failure, 2 on wrong usage."""
     output.show_anything()
-    options = parser_of_all().parse_args(arguments)
+    options = argparse.Namespace()
     try:
-        options.run(options)
+        options = parser_of_all(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
+        if asyncio.iscoroutine(running := options.run(options)):
+            asyncio.run(running)
         output.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         output.give_up()
@@ -55,24 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"countersink: {said if isinstance(error, OSError) else with_target(said, options)}")
 
 
-def line_of(error: BaseException) -> str:
-    """Why it failed, on one line. Of a group of errors it is the first."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    said = " ".join(str(error).split())
-    if isinstance(error, RequestError):
-        return with_key(error)
-    if isinstance(error, CountersinkError):
-        return said
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    where = traceback.extract_tb(error.__traceback__)[-1:]
-    places = "".join(f" in {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)  # noqa: PTH119 (a name)
-    return f"a bug in Countersink{places}, {type(error).__name__}: {said} (COUNTERSINK_LOG_LEVEL=DEBUG shows more)"
-
-
-def parser_of_all() -> CommandParser:
-    """The parser of all commands."""
+def parser_of_all(arguments: Sequence[str] = ()) -> CommandParser:
+    """The parser of all commands. If these arguments begin with a command, it knows that one and those of its module:
+    nobody should wait until the others are imported. For --help, the table has all that is needed.
+    """
+    asked = next((module for module, commands in COMMANDS.items() if arguments and arguments[0] in commands), None)
+    only_help = bool(arguments) and arguments[0] in {"-h", "--help", "--version"}
     parser = CommandParser(
         prog="countersink",
         description="A counter service: every accepted increment counts exactly once.",
@@ -81,25 +52,12 @@ def parser_of_all() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    families = (
-        serve,
-        counters,
-        watch,
-        status,
-        keys,
-        setup,
-        plan,
-        dead_letters,
-        map,
-        audit,
-        check,
-        backup,
-        imports,
-        copy,
-        completion,
-    )
-    for family in families:
-        family.add_commands(commands)
+    for module, helps in COMMANDS.items():
+        if only_help:
+            for name, help_ in helps.items():
+                commands.add_parser(name, help=help_)
+        elif asked in {None, module}:
+            import_module(f"countersink_server.cli.{module}").add_commands(commands)
     return parser
 
 

@@ -7,14 +7,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from countersink import JobStatus, UnavailableError
 from countersink.answers import RequestError
-from countersink_server.cli.arguments import duration, instant, sentence, whole
+from countersink_server.cli.arguments import Commands, command, duration, instant, whole
 from countersink_server.cli.counters import STANDARD, asking, check, written_to
 from countersink_server.cli.output import Bar, json_of, lasting, note, tell
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
+from flusher.service import make_runner, make_worker
 from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards
+from shared.counters.job_result import JobResults
+from shared.counters.start_job import starter_of
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError
@@ -37,12 +41,11 @@ from shared.model.jobs import (
 )
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
+from shared.runtime.retry import Stop
+from shared.wiring.process import connect, tasks_of_process
 
 # How the command map reports a job that has ended.
 
-
-if TYPE_CHECKING:
-    from countersink import JobStatus
 
 UNSEEN: Final = "Counters with nothing applied yet were left out: only a COUNTERSINK_OVERLAY in Redis knows them"
 
@@ -53,7 +56,7 @@ GONE: Final = (
 )
 
 
-def report(job: "JobStatus", *, as_json: bool, resumed: bool = False) -> None:
+def report(job: JobStatus, *, as_json: bool, resumed: bool = False) -> None:
     """`resumed`: it may have been started before."""
     if as_json:
         tell(json_of(_plain(job)))
@@ -74,7 +77,7 @@ def report(job: "JobStatus", *, as_json: bool, resumed: bool = False) -> None:
         raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
 
 
-def _plain(job: "JobStatus") -> dict[str, Any]:
+def _plain(job: JobStatus) -> dict[str, Any]:
     """The fields as the service sends them."""
     values = {name: getattr(job, name) for name in job.__slots__}
     values |= {"from": values.pop("begin"), "to": values.pop("end")}
@@ -90,9 +93,6 @@ def _plain(job: "JobStatus") -> dict[str, Any]:
     return values
 
 
-if TYPE_CHECKING:
-    from countersink import JobStatus
-
 FIRST_LOOK: Final = 0.1
 LONGEST_LOOK: Final = 2.0
 """Seconds between two looks at the progress. They grow, since a look costs reads."""
@@ -104,7 +104,7 @@ MOST_AT_ONCE: Final = 1_000
 class JobSite(NamedTuple):
     """Where the job runs, and how to look at it there."""
 
-    look: Callable[[], Awaitable["JobStatus"]]
+    look: Callable[[], Awaitable[JobStatus]]
     chunks: Callable[[], AsyncIterator[bytes]]
     """The result of an export that is done, or of another job that has ended."""
 
@@ -120,16 +120,16 @@ class JobRequest(NamedTuple):
     span: Span | None = None
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    help_ = "change or export all counters under a prefix"
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "map",
-        help=help_,
-        description=f"{sentence(help_)} Each counter that was counted before is"
-        " changed exactly once; one that is created meanwhile may or may not be. If the command is killed, run it again"
-        " with the same --job ID: it continues where it stopped. Without --job, each run is a new job, and changes"
-        " the counters again. Without --url, this process does the work, with the settings that"
-        " countersink --help lists.",
+        _map,
+        more="Each counter that was counted before is changed exactly once; one that is created meanwhile may or may"
+        " not be. If the command is killed, run it again with the same --job ID: it continues where it stopped. Without"
+        " --job, each run is a new job, and changes the counters again. Without --url, this process does the work,"
+        " with the settings that countersink --help lists.",
+        json="print the result as a JSON object",
     )
     parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
     what = parser.add_mutually_exclusive_group()
@@ -182,8 +182,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="without --url: pages processed at the same time [COUNTERSINK_JOB_TASKS]",
     )
     add_patience(parser, "with --url: ")
-    parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
-    parser.set_defaults(run=_map, refuse=parser.error)
 
 
 def _map(options: argparse.Namespace) -> None:
@@ -253,7 +251,7 @@ def _days(options: argparse.Namespace) -> int | None:
 
 async def _follow(
     wish: JobRequest, where: "contextlib.AbstractAsyncContextManager[JobSite]", file: str | None, bar: Bar
-) -> "JobStatus":
+) -> JobStatus:
     try:
         if file is not None:
             check(file)
@@ -284,7 +282,6 @@ def _interrupted(error: Exception, wish: JobRequest) -> CountersinkError:
 
 @asynccontextmanager
 async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -> AsyncIterator[JobSite]:
-    from countersink import UnavailableError  # noqa: PLC0415 (who asks for help should not wait for it)
 
     async with asking(options, options.patience, bar.note) as client:
         try:
@@ -295,7 +292,7 @@ async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -
         except UnavailableError as error:
             raise _interrupted(error, wish) from error
 
-        async def look() -> "JobStatus":
+        async def look() -> JobStatus:
             return first.pop() if first else await client.job(wish.id)
 
         yield JobSite(look, lambda: client.export(wish.id))
@@ -306,13 +303,6 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     """Run the job here, with the code of flushers and a queue of its own. Flushers may work on it too: nothing is
     done twice.
     """
-    from countersink import JobStatus  # noqa: PLC0415 (as above)
-    from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
-    from shared.counters.job_result import JobResults  # noqa: PLC0415 (as above)
-    from shared.counters.start_job import starter_of  # noqa: PLC0415 (as above)
-    from shared.runtime.retry import Stop  # noqa: PLC0415 (as above)
-    from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
-
     settings = settings_of(options)
     if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
         raise CountersinkError(f"--compact {flaw}")

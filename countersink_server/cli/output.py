@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -35,6 +36,11 @@ def json_of(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def plain(text: str) -> str:
+    """The text on one line, without control characters that a terminal would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def flush() -> None:
     """Flush now, while an error can still be reported; at the interpreter's exit it can't."""
     if sys.stdout is not None:  # None if the process was started with it closed
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
     from countersink import JobStatus
 
 WIDTH: Final = 24
+EVERY: Final = 1.0
 RECENT: Final = 10.0
 """Seconds from whose progress the rate and the remaining time are estimated."""
 BASIS: Final = 2.0
@@ -77,11 +84,18 @@ class Bar:
         self._terminal = stream if stream is not None and stream.isatty() else None
         self._pace = JobPace()
         self._longest = 0
+        self._shown = time.monotonic()
 
     def show(self, job: "JobStatus", now: float) -> None:
         """`now` in seconds."""
         self._pace.take(now, job.visited, job.share)
         self.write(line(job, self._pace))
+
+    def show_at_times(self, text: str) -> None:
+        """Show how far something is, once a second. What is printed next takes the place of the line."""
+        if time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            self.write(text, "\r")
 
     def end(self) -> None:
         if self._longest:

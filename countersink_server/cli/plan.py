@@ -7,15 +7,22 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from countersink_server.cli.arguments import seconds, sentence, whole
+from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import json_of, tell
 from countersink_server.cli.target import add_neither
+from countersink_server.cli.traffic_plan import (
+    ORIGINAL_SHARD_WRITES,
+    Operations,
+    Prices,
+    Traffic,
+    TrafficPlan,
+    of_original,
+    planned,
+)
+from ingest.accept.drafts import STRETCH
 from shared.config.settings import Settings
-
-if TYPE_CHECKING:
-    from countersink_server.cli.traffic_plan import Operations, Prices, TrafficPlan
 
 LEAST_RATE: Final = 0.001
 MOST_RATE: Final = 10_000_000
@@ -27,7 +34,6 @@ MOST_PROCESSES: Final = 1_000
 MOST_PRICE: Final = 1_000
 _DASH: Final = re.compile("(?<![eE])-")
 """That between two prices, and not the sign of an exponent."""
-_HELP: Final = "say how many processes this much traffic needs, and what it costs on Google Cloud"
 _PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.02"}
 """Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
 READ: Final = "while_read"
@@ -57,12 +63,14 @@ _TIMES: Final = {
 }
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "plan",
-        help=_HELP,
-        description=f"{sentence(_HELP)} It only calculates, and connects to nothing. It also says the cost of Google's"
-        " example of a sharded counter, which writes each increment in a transaction, of Bigtable, and of Redis alone.",
+        _plan,
+        more="It only calculates, and connects to nothing. It also says the cost of Google's example of a sharded"
+        " counter, which writes each increment in a transaction, of Bigtable, and of Redis alone.",
+        json="print a JSON object",
     )
     parser.add_argument("--rate", type=_rate, required=True, metavar="R", help="increments per second, in all")
     parser.add_argument(
@@ -121,13 +129,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="LOW-HIGH",
         help=f"dollars an hour for a node of Bigtable [{_NODE_HOUR}, of 2019]",
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_neither(parser, "this command only calculates: it needs no service and no data")
-    parser.set_defaults(run=_plan, refuse=parser.error)
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from countersink_server.cli.traffic_plan import Operations, Prices, Traffic, planned  # noqa: PLC0415 (who asks for help should not wait for it)
 
     if options.batch is not None and options.ids != "batch":
         options.refuse("argument --batch: only with --ids batch, where each batch has an id")
@@ -159,10 +164,8 @@ def _plan(options: argparse.Namespace) -> None:
             tell(line)
 
 
-def document(read: "TrafficPlan", unread: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
+def document(read: TrafficPlan, unread: TrafficPlan, settings: Settings, prices: Prices) -> dict[str, Any]:
     """What --json prints. `read`: while somebody reads the counters; `unread`: while nobody does."""
-    from countersink_server.cli.traffic_plan import ORIGINAL_SHARD_WRITES, Operations, of_original  # noqa: PLC0415 (as above)
-
     traffic = read.traffic
     return {
         "rate": traffic.rate,
@@ -181,8 +184,7 @@ def document(read: "TrafficPlan", unread: "TrafficPlan", settings: Settings, pri
     }
 
 
-def _ours(plan: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
-    from ingest.accept.drafts import STRETCH  # noqa: PLC0415 (as above)
+def _ours(plan: TrafficPlan, settings: Settings, prices: Prices) -> dict[str, Any]:
 
     applied = plan.interval + STRETCH * plan.linger
     return _way(plan.operations, plan.traffic.rate, prices) | {
@@ -194,7 +196,7 @@ def _ours(plan: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str
     }
 
 
-def _way(operations: "Operations", rate: float, prices: "Prices") -> dict[str, Any]:
+def _way(operations: Operations, rate: float, prices: Prices) -> dict[str, Any]:
     each = {f"{name}_per_second": round(number, 3) for name, number in operations._asdict().items()}
     dollars = [round(number, 2) for number in operations.a_month(prices)]
     each |= {"operations_per_million": round(operations.all / rate * 1_000_000), "dollars_a_month": dollars}

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from countersink_server.cli.arguments import Refused, whole
+from countersink_server.cli.arguments import Commands, Refused, command, whole
 from countersink_server.cli.output import say
 from countersink_server.cli.target import BROKER, add_neither, environment_of
 from countersink_server.serve.logs import set_up
@@ -27,15 +27,14 @@ _NO_URL = "this command runs a service: --host and --port say where it listens"
 _BY_SETTINGS = f"the settings say what it uses: set {BROKER}, or run countersink up with --data"
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    up = commands.add_parser("up", help="run ingest and a flusher in one process, on one SQLite file")
+def add_commands(commands: Commands) -> None:
+    up = command(commands, "up", _up)
     _add_address(up)
     _add_statsd(up)
     up.add_argument("--data", metavar="DIR", help=f"folder for the data [./.countersink, or {BROKER}]")
     up.add_argument("--url", action=Refused, instead=_NO_URL)
-    up.set_defaults(run=_up, refuse=up.error)
 
-    ingest = commands.add_parser("ingest", help="run ingest alone")
+    ingest = command(commands, "ingest", _ingest)
     _add_address(ingest)
     count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
@@ -44,14 +43,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     ingest.add_argument("--worker-statsd", nargs=2, type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
     _add_statsd(ingest)
     add_neither(ingest, _BY_SETTINGS)
-    ingest.set_defaults(run=_ingest, refuse=ingest.error)
 
-    flusher = commands.add_parser("flusher", help="run a flusher alone; start as many as you like")
+    flusher = command(commands, "flusher", _flusher)
     flusher.add_argument("--port", type=whole(0, 65_535), metavar="P", help="port for /metrics and /healthz [none]")
     flusher.add_argument("--host", metavar="H", help=f"address for --port [{HOST}], or unix:PATH")
     _add_access(flusher, "/metrics")
     add_neither(flusher, _BY_SETTINGS)
-    flusher.set_defaults(run=_flusher, refuse=flusher.error)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The commands that make and check the set-up: provision, doctor, sweep.
+"""The commands that make, check and copy the set-up: provision, doctor, sweep, backup.
 
 What they need is imported by them alone, as with those that run processes.
 """
@@ -7,17 +7,19 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from countersink_server.cli.arguments import sentence
+from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.target import add_only_data, settings_of, with_data
 from shared.config.findings import FAIL, OK, Finding
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError
-
-if TYPE_CHECKING:
-    from shared.wiring.process import Parts
+from shared.runtime.retry import Backoff, insist, tries
+from shared.wiring import doctor, feed
+from shared.wiring.files import all_files, backup, data_file
+from shared.wiring.process import Parts, connect
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes at most."""
@@ -26,18 +28,16 @@ TRIES: Final = 5
 """Seconds that one step may be retried: flushers sweep at the same time."""
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+def add_commands(commands: Commands) -> None:
     add(
         commands,
         "provision",
         _provision,
-        "create what is missing: topic, subscription, dead letters, TTL policy, or the SQLite file",
     )
     doctor = add(
         commands,
         "doctor",
         _doctor,
-        "check the setup, and say what is wrong and what to do; exit with 1 if something FAILs",
     )
     doctor.add_argument(
         "--trust-overlay",
@@ -59,30 +59,35 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "sweep",
         _sweep,
-        "delete expired receipts and jobs, as flushers do regularly",
         more="This uses the store's time, not this machine's clock. The time of a file passes only while a"
         " process has the file open.",
     )
+    backup = add(
+        commands,
+        "backup",
+        _backup,
+        more="The copy is of one instant, and is checked. Any name will do; `countersink up --data DIR` starts on a"
+        " copy that is named countersink.db in DIR.",
+    )
+    backup.add_argument("file", type=Path, metavar="FILE", help="where the copy goes; it must not exist")
 
 
 def add(
-    commands: "argparse._SubParsersAction[Any]",
+    commands: Commands,
     name: str,
-    command: Callable[[argparse.Namespace], Awaitable[None]],
-    help_: str,
+    run: Callable[[argparse.Namespace], Awaitable[None]],
+    *,
+    help_: str = "",
     more: str = "",
 ) -> argparse.ArgumentParser:
     """Add a command that uses only the settings."""
-    description = " ".join(filter(None, (sentence(help_), more, "It uses the settings that countersink --help lists.")))
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description)
+    more = f"{more} It uses the settings that countersink --help lists.".lstrip()
+    parser = command(commands, name, run, help_=help_, more=more, json=LINES)
     add_only_data(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
     return parser
 
 
 async def _provision(options: argparse.Namespace) -> None:
-    from shared.wiring import doctor  # noqa: PLC0415 (see above)
 
     wrong = 0
     for opening in doctor.setups(settings_of(options)):
@@ -96,14 +101,10 @@ async def _provision(options: argparse.Namespace) -> None:
 
 async def _doctor(options: argparse.Namespace) -> None:
     if options.trust_overlay is not None:
-        from shared.wiring import doctor  # noqa: PLC0415 (see above)
-
         which = None if options.trust_overlay is ALL else options.trust_overlay
         for said in await doctor.trust_overlay(settings_of(options), which):
             _tell({"trusted": said} if options.json else f"trusted: {said}")
     if options.trust_file:
-        from shared.wiring.files import all_files, data_file  # noqa: PLC0415 (see above)
-
         for file in all_files(settings_of(options)):
             data_file(file).trust()
     count = failed = 0
@@ -116,7 +117,6 @@ async def _doctor(options: argparse.Namespace) -> None:
 
 
 async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
-    from shared.wiring import doctor, feed  # noqa: PLC0415 (see above)
 
     try:
         openings = doctor.setups(settings_of(options))
@@ -149,16 +149,24 @@ async def _sweep(options: argparse.Namespace) -> None:
 
 
 async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
-    from shared.runtime.retry import Backoff, insist, tries  # noqa: PLC0415 (see above)
 
     return await insist(step, TransientError, tries(TRIES), Backoff())
 
 
-@asynccontextmanager
-async def connected(options: argparse.Namespace) -> "AsyncIterator[tuple[Settings, Parts]]":
-    """The settings, and the parts that they name, which are closed at the end."""
-    from shared.wiring.process import connect  # noqa: PLC0415 (see above)
+async def _backup(options: argparse.Namespace) -> None:
 
+    copied = await asyncio.to_thread(backup, settings_of(options), options.file)
+    said = f"{copied.counters:,} counters, {copied.pending:,} pending messages, {copied.size:,} bytes"
+    _tell(
+        {"file": str(options.file), **copied._asdict()}
+        if options.json
+        else f"{options.file}: {said}; checked and synced"
+    )
+
+
+@asynccontextmanager
+async def connected(options: argparse.Namespace) -> AsyncIterator[tuple[Settings, Parts]]:
+    """The settings, and the parts that they name, which are closed at the end."""
     settings = settings_of(options)
     parts = connect(settings)
     try:

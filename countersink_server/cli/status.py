@@ -4,16 +4,16 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from countersink.answers import RejectedError, RequestError, UnavailableError
+from countersink.calls import header_of_caller
+from countersink.transport import Answer, Request, Transport
+from countersink_server.cli.arguments import Commands, command
 from countersink_server.cli.output import flush, json_of, lasting, tell
 from countersink_server.cli.target import add_only_service, key_of_caller, naming_the_url, url_of, with_key
 from shared.model.buckets import written
 from shared.model.errors import CountersinkError
-
-if TYPE_CHECKING:
-    from countersink.transport import Answer, Transport
 
 ANSWER_WITHIN: Final = 5.0
 """Seconds for each answer. Nothing is tried again: no answer is a status, too."""
@@ -37,17 +37,17 @@ _NUMBERS: Final = {
 """Metrics by the names that --json gives them. Samples with different labels are added; the largest age is taken."""
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "status",
-        help="show what a running service does; exit with 1 if it is not ready",
+        _status,
         description="Ask a running service for its version, its parts, what it has accepted and applied since its"
         " start, and the jobs that run. With COUNTERSINK_KEY, it shows as much as the key may see: metrics need the"
         " scope read, jobs need admin.",
+        json="print a JSON object",
     )
     add_only_service(parser, "this command asks a running service: use --url, or countersink doctor for the data")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    parser.set_defaults(run=_status, refuse=parser.error)
 
 
 class Sample(NamedTuple):
@@ -58,8 +58,6 @@ class Sample(NamedTuple):
 
 
 def _status(options: argparse.Namespace) -> None:
-    from countersink.calls import header_of_caller  # noqa: PLC0415 (who asks for help should not wait for it)
-    from countersink.transport import Transport  # noqa: PLC0415 (as above)
 
     with naming_the_url(options):
         service = Transport(url_of(options), header_of_caller(key_of_caller()), None)
@@ -77,7 +75,7 @@ def _status(options: argparse.Namespace) -> None:
         raise CountersinkError(f"the service is not ready: {found['why_not']}")
 
 
-def _ask(service: "Transport") -> dict[str, Any]:
+def _ask(service: Transport) -> dict[str, Any]:
     """Everything that the service tells. A field that it does not tell is None, and `untold` says why."""
     untold: list[str] = []
     found: dict[str, Any] = {"url": service.shown, "version": _field(service, "/version", "version")}
@@ -107,13 +105,12 @@ def of_metrics(samples: Mapping[str, list[Sample]]) -> dict[str, Any]:
     return found
 
 
-def _get(service: "Transport", path: str) -> "Answer":
-    from countersink.transport import Request  # noqa: PLC0415 (as above)
+def _get(service: Transport, path: str) -> Answer:
 
     return service.attempt(Request("GET", path), ANSWER_WITHIN)
 
 
-def _field(service: "Transport", path: str, name: str) -> Any:
+def _field(service: Transport, path: str, name: str) -> Any:
     try:
         return _get(service, path).object[name]
     except (ValueError, KeyError) as error:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -21,7 +22,7 @@ from countersink_server.cli.output import note
 from countersink_server.serve.logs import set_up
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.model.errors import SettingsError
+from shared.model.errors import CountersinkError, SettingsError
 
 URL: Final = "http://127.0.0.1:8080"
 URL_VARIABLE: Final = "COUNTERSINK_URL"
@@ -169,6 +170,22 @@ def with_key(error: RequestError) -> str:
     if key_of_caller() is None:
         return f"{said}. Set {KEY} to a key of the service"
     return f"{said}. The key is that in {KEY}"
+
+
+def line_of(error: BaseException) -> str:
+    """Why it failed, on one line. Of a group of errors it is the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    said = " ".join(str(error).split())
+    if isinstance(error, RequestError):
+        return with_key(error)
+    if isinstance(error, CountersinkError):
+        return said
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    places = "".join(f" in {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)  # noqa: PTH119 (a name)
+    return f"a bug in Countersink{places}, {type(error).__name__}: {said} (COUNTERSINK_LOG_LEVEL=DEBUG shows more)"
 
 
 def with_target(said: str, options: Any) -> str:

@@ -12,17 +12,16 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from countersink import Counter
+from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.counters import asking, said_of
-from countersink_server.cli.output import flush, json_of, note, tell
+from countersink_server.cli.output import flush, json_of, note, plain, tell
 from countersink_server.cli.target import add_service
 
 # Draws watched counters on a terminal: a line each, with its total, its rate, and a chart of its rates.
 
-
-if TYPE_CHECKING:
-    from countersink import Counter
 
 TICK: Final = 1.0
 """Seconds between two points of a chart."""
@@ -36,7 +35,7 @@ _CLEAR_REST: Final = "\x1b[J"
 
 
 class _Row:
-    def __init__(self, counter: "Counter") -> None:
+    def __init__(self, counter: Counter) -> None:
         self.counter = counter
         self.ticked = counter.value
         """The total at the last tick."""
@@ -51,7 +50,7 @@ class WatchTable:
         self._height = 0
         """Lines that it has drawn."""
 
-    def take(self, counter: "Counter") -> bool:
+    def take(self, counter: Counter) -> bool:
         """Returns whether to draw now: the counter is new, or was set, which is no rate."""
         row = self._rows.get(counter.name)
         if row is None:
@@ -88,7 +87,7 @@ class WatchTable:
         if len(rows) > most:
             left = len(rows) - most + 1
             rows = sorted(rows, key=lambda row: -row.counter.value)[: most - 1]
-        texts = [(_shown(row.counter.name), f"{row.counter.value:,}", _rate(row)) for row in rows]
+        texts = [(plain(row.counter.name), f"{row.counter.value:,}", _rate(row)) for row in rows]
         values = max((len(value) for _, value, _ in texts), default=0)
         rates = max((len(rate) for _, _, rate in texts), default=0)
         rest = columns - values - rates - 4
@@ -115,11 +114,6 @@ def _rate(row: _Row) -> str:
     return (f"{row.rates[-1]:,.0f}/s" if row.rates else "") + flags
 
 
-def _shown(name: str) -> str:
-    """A name without what would move the cursor."""
-    return "".join([one if one.isprintable() else "?" for one in name])
-
-
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else name[: max(width - 1, 0)] + "…"
 
@@ -132,32 +126,29 @@ def _can_draw_bars() -> bool:
     return True
 
 
-if TYPE_CHECKING:
-    from countersink import Counter
-
 _FOR_EVER: Final = float("inf")
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
+def add_commands(commands: Commands) -> None:
+    parser = command(
+        commands,
         "watch",
-        help="show counters as they change, until Ctrl-C",
+        _watch,
         description="On a terminal, show the total of each counter, its rate per second, and a chart of its rates in"
         " the last half minute. Elsewhere, print a line each time that a counter changes: the time, the name, the"
         " total, the difference, and the rate per second since the change before. If the service goes away, the"
         " command waits until it answers again.",
+        json=LINES,
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--prefix", metavar="P", help="watch all counters whose names start with P, instead of NAMEs")
     add_service(parser, patience=False)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(run=lambda options: asyncio.run(_watch(options)), refuse=parser.error)
 
 
 class CounterChange(NamedTuple):
     """A counter that has changed, or that is read for the first time."""
 
-    counter: "Counter"
+    counter: Counter
     difference: int | None
     rate: float | None
     """The difference per second. None if the counter was set, reset or deleted. Both are None at first."""
@@ -169,7 +160,7 @@ class Differences:
     def __init__(self) -> None:
         self._before: dict[str, tuple[Counter, float]] = {}
 
-    def take(self, counter: "Counter", now: float) -> CounterChange | None:
+    def take(self, counter: Counter, now: float) -> CounterChange | None:
         """None if the total has not changed. `now` in seconds."""
         before = self._before.get(counter.name)
         if before is None:
@@ -213,7 +204,7 @@ async def _watch(options: argparse.Namespace) -> None:
                     drawing.cancel()
 
 
-async def _print(changes: "AsyncIterator[Counter]", options: argparse.Namespace) -> None:
+async def _print(changes: AsyncIterator[Counter], options: argparse.Namespace) -> None:
     differences = Differences()
     width = max(map(len, options.names), default=0)
     async for counter in changes:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.cli.main import line_of, parser_of_all
+from countersink_server.cli.main import parser_of_all
 from countersink_server.cli.serve import _until_told
+from countersink_server.cli.target import line_of
 from shared.config.settings import table
 from shared.model.errors import SettingsError, TransientError
 from tests.cli.running import run, run_here
@@ -234,6 +235,9 @@ def test_a_signal_before_there_is_anything_to_drain_is_no_failure() -> None:
 
 def test_help_does_not_wait_for_what_only_others_need() -> None:
     heavy = {"aiohttp", "uvloop", "sqlite3", "prometheus_client", "ingest", "flusher"}
-    program = f"import sys, countersink_server.cli; sys.exit(', '.join({heavy!r} & set(sys.modules)) or 0)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    main = "from countersink_server.cli.main import main\nwith suppress(SystemExit): main(arguments)\n"
+    for arguments in (["--help"], ["get", "--help"], ["list", "--help"]):
+        program = f"import sys\nfrom contextlib import suppress\narguments = {arguments}\n{main}"
+        program += f"sys.exit(', '.join({heavy!r} & {{*sys.modules}}) or 0)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

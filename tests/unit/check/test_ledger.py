@@ -4,13 +4,12 @@ import io
 
 import pytest
 
-from countersink_server.check.history import EdnHistory, NoHistory
-from countersink_server.check.ledger import MOST_EXAMPLES, Ledger, Verdict, judged
+from countersink_server.check.ledger import MOST_EXAMPLES, History, Ledger, Verdict, judged
 
 
 @pytest.fixture
 def ledger() -> Ledger:
-    return Ledger(NoHistory())
+    return Ledger(History(None))
 
 
 def read(ledger: Ledger, value: int, *, exact: bool = True) -> bool:
@@ -70,7 +69,7 @@ def test_losses_and_doubles_of_different_counters_do_not_cancel_out(ledger: Ledg
 
 def test_a_history_has_a_line_at_each_end() -> None:
     file = io.StringIO()
-    ledger = Ledger(EdnHistory(file))
+    ledger = Ledger(History(file))
     ledger.accepted(ledger.sends({"a": 3}))
     look = ledger.looks(["a"])
     ledger.saw(look, "a", 3, exact=True)
