@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth
@@ -82,31 +82,7 @@ class PromiseKeeper:
         return self._promises.expires(made, of_client=of_client)
 
 
-# Chooses the shards for sums.
-
-
-class ShardChoice(Protocol):
-    """Chooses shards, and learns from what commits say of them."""
-
-    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
-        """For each sum, an add to a shard of its counter that is not full."""
-        ...
-
-    def full(self, shards: Iterable[tuple[str, int]]) -> None:
-        """These shards are full."""
-        ...
-
-    def done(self, adds: Iterable[ShardAdd]) -> None:
-        """These adds were applied, so their counters have a config now."""
-        ...
-
-    def raised(self, name: str, number: int) -> None:
-        """The counter has at least so many shards now."""
-        ...
-
-    def shrunk(self, names: Iterable[str]) -> None:
-        """These counters have fewer shards than believed."""
-        ...
+# Chooses the shards for sums, and learns from what commits say of them.
 
 
 MOST_REMEMBERED: Final = 100_000
@@ -189,6 +165,7 @@ class FirstShards:
         """The first shard that is not known to be full, of the counters for which it is another."""
 
     async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+        """For each sum, an add to the first shard of its counter that is not known to be full."""
         if self._full.keys() & sums.keys():
             return tuple([self._add(name, delta, self._full.get(name, 0)) for name, delta in sums.items()])
         return tuple(map(ShardAdd, sums, repeat(0), sums.values(), repeat(self._new_counter), repeat(KNOWN)))
@@ -221,7 +198,7 @@ class FlushTools:
     store: Store
     subscription: Subscription
     overlay: Overlay
-    book: ShardChoice
+    book: ShardBook | FirstShards
     clock: Clock
     promise_keeper: PromiseKeeper
     backoff: Callable[[], Backoff]
