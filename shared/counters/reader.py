@@ -3,7 +3,6 @@ them.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -11,7 +10,7 @@ from typing import Final, NamedTuple
 from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
 from shared.model.buckets import Instant
 from shared.model.errors import InexactError, OverloadedError, TransientError
-from shared.model.words import Entry, Guard, Reading, Total, View
+from shared.model.words import Entry, Guard, Lately, Reading, Total, View
 from shared.ports.overlay import Overlay
 from shared.ports.store import CounterNames, NameSearch, Snapshot, Snapshots
 from shared.runtime import metrics
@@ -202,7 +201,7 @@ class Reader:
         self._overlay = overlay
         self._clock = clock
         self._cache_ttl = cache_ttl
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._answers: Lately[str, _Answer] = Lately(MOST_BASES)
         self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
         self._slots = asyncio.Semaphore(MOST_LOOKUPS)
         self._viewed = 0
@@ -285,12 +284,8 @@ class Reader:
     def _combine(self, name: str, base: Base, view: View, more: int, *, keep: bool = True) -> Reading:
         """The reading with `more` pending."""
         reading = reading_of(name, base, view, more)
-        if not keep:
-            return reading
-        self._answers[name] = _Answer(base, view, reading)
-        self._answers.move_to_end(name)
-        if len(self._answers) > MOST_BASES:
-            self._answers.popitem(last=False)
+        if keep:
+            self._answers[name] = _Answer(base, view, reading)
         return reading
 
     async def _look_up(self, names: Sequence[str], age: float) -> Mapping[str, Reading]:

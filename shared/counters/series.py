@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -28,7 +27,7 @@ from shared.model.buckets import (
 )
 from shared.model.errors import CountersinkError, OverloadedError
 from shared.model.jobs import Span
-from shared.model.words import Entry
+from shared.model.words import Entry, Lately
 from shared.ports.overlay import Overlay
 from shared.ports.store import Periods
 from shared.runtime.clock import Clock
@@ -95,8 +94,8 @@ class SeriesReader:
         self._rules = rules
         self._slots = asyncio.Semaphore(MOST_READ_AT_ONCE)
         self._waiting = 0
-        self._read: OrderedDict[str, float] = OrderedDict()
-        """When the series of a counter was read last, the latest last."""
+        self._read: Lately[str, float] = Lately(MOST_BASES)
+        """When the series of a counter was read last."""
 
     def read_lately(self, counters: Collection[str]) -> bool:
         """See `Reader`."""
@@ -124,9 +123,6 @@ class SeriesReader:
             raise OverloadedError(f"{self._waiting} series wait to be read: read fewer at once")
         self._waiting += 1
         self._read[asked.counter] = self._clock.monotonic()
-        self._read.move_to_end(asked.counter)
-        if len(self._read) > MOST_BASES:
-            self._read.popitem(last=False)
         try:
             async with self._slots:
                 return await self._read_and_close(asked, only_whole=only_whole)

@@ -5,10 +5,10 @@ from itertools import islice
 from typing import Any, Final
 
 from shared.datastore.buckets import NAME, entity_adds, fill, followed_in, keep_followed
-from shared.datastore.client import DatastoreClient, MissingError
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import DatastorePlace, by_name, integer, name_of, write
 from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
-from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.model.errors import ContendedError
 from shared.runtime.retry import Backoff, insist, tries
 
 AT_ONCE: Final = 100
@@ -25,7 +25,7 @@ class DatastoreArrivals:
 
     async def follow(self, followed: Sequence[Followed]) -> None:
         async def once() -> None:
-            found = (await self._client.look_up([self._place.receipt(NAME)])).entities
+            found = await self._client.look_up_one(self._place.receipt(NAME))
             latest = max((one.until for one in followed), default=0)
             known = await followed_in(self._client, self._place, found, None, unknown=latest)
             for one in followed:
@@ -50,10 +50,7 @@ class DatastoreArrivals:
                     there = found.get(name_of(add.key))
                     before = self._place.entity(add.key) if there is None else there.entity
                     fill(write(request, before, there.version if there is not None else 0), add, self._place)
-                try:
-                    await self._client.commit(request, updates=True, versions=True)
-                except (AlreadyAppliedError, MissingError) as error:
-                    raise ContendedError(str(error)) from error
+                await self._client.commit_over(request)
 
             await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shared.datastore.client import DatastoreClient, MissingError
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import (
     EXPIRES,
     KEY,
@@ -42,7 +42,7 @@ from shared.model.buckets import (
     followed_too,
     text_of,
 )
-from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError
+from shared.model.errors import ContendedError, ShardFullError
 from shared.model.words import SHARD_FULL
 from shared.ports.store import BucketShard
 from shared.runtime.retry import Backoff, insist, tries
@@ -131,17 +131,17 @@ class BlindBuckets:
         return mutation
 
 
-def bounds_of(place: DatastorePlace, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Any:
-    """A query for the entities that hold buckets of this range."""
+async def entities_at(
+    client: DatastoreClient, place: DatastorePlace, time: Instant, *, counter: str, by: str, begin: int, end: int
+) -> list[Any]:
+    """The entities that hold buckets of this range, at `time`."""
+    if begin >= end:
+        return []
     span = LENGTHS[by] * IN_ENTITY[by]
     query = query_of(place.kinds.buckets, _PAGE, order=KEY)
     first, behind = (_key(place, (counter, by, _number(number))) for number in (begin // span, -(-end // span)))
     where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
-    return where(query, KEY, Operator.LESS_THAN, key_value=behind)
-
-
-async def entities(client: DatastoreClient, place: DatastorePlace, query: Any, time: Instant) -> list[Any]:
-    """What the query finds at `time`."""
+    where(query, KEY, Operator.LESS_THAN, key_value=behind)
     return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
 
 
@@ -247,7 +247,7 @@ class FollowedRules:
             self._ours = await self._promise(rules, now)
 
     async def _promise(self, rules: Rules, now: StoreMillis) -> Followed:
-        found = (await self._client.look_up([self._place.receipt(NAME)])).entities
+        found = await self._client.look_up_one(self._place.receipt(NAME))
         there = await followed_in(self._client, self._place, found, None, unknown=now + FORCE)
         for one in there if found else ():
             if one.rules == rules and one.until >= now + FORCE - RENEWED:
@@ -258,32 +258,29 @@ class FollowedRules:
 
 
 async def keep_followed(
-    client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], followed: Iterable[Followed]
+    client: DatastoreClient, place: DatastorePlace, found: Any, followed: Iterable[Followed]
 ) -> None:
     """Write the followed rules over the entity that was found. `ContendedError` if it has changed since."""
     request = client.commit_request()
-    entity = write(request, place.entity(place.receipt(NAME)), found[0].version if found else 0)
+    entity = write(request, place.entity(place.receipt(NAME)), found.version if found else 0)
     unindexed(entity, _ALL).blob_value = text_of(followed).encode()
-    try:
-        await client.commit(request, updates=True, versions=True)
-    except (AlreadyAppliedError, MissingError) as error:
-        raise ContendedError(str(error)) from error
+    await client.commit_over(request)
 
 
 async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> Sequence[Followed]:
     """Which rules were followed, as far as the store knew it at `time`."""
-    found = (await client.look_up([place.receipt(NAME)], read_time=time)).entities
+    found = await client.look_up_one(place.receipt(NAME), read_time=time)
     return await followed_in(client, place, found, time, unknown=FOR_EVER)
 
 
 async def followed_in(
-    client: DatastoreClient, place: DatastorePlace, found: Sequence[Any], time: Instant | None, *, unknown: int
+    client: DatastoreClient, place: DatastorePlace, found: Any, time: Instant | None, *, unknown: int
 ) -> Sequence[Followed]:
     """`unknown`: until when no rules were followed if there are counts, and nobody has ever promised anything. They are
     of another application.
     """
     if found:
-        return followed_of(found[0].entity.properties[_ALL].blob_value)
+        return followed_of(found.entity.properties[_ALL].blob_value)
     query = query_of(place.kinds.shard, 1, keys_only=True)
     async for page in client.pages(place.partition, query, read_time=time):
         if page:
@@ -291,33 +288,27 @@ async def followed_in(
     return []
 
 
-async def closed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> WallMillis:
-    """Until when periods are closed, as the store knew it at `time`."""
-    return _closed((await client.look_up([place.receipt(CLOSED)], read_time=time)).entities)
-
-
-async def closed_within(client: DatastoreClient, place: DatastorePlace, transaction: bytes) -> WallMillis:
-    """Until when periods are closed. If that changes before the transaction is committed, its commit fails."""
-    return _closed(await client.look_up_within(transaction, [place.receipt(CLOSED)]))
+async def closed_at(
+    client: DatastoreClient, place: DatastorePlace, time: Instant | None = None, transaction: bytes = b""
+) -> WallMillis:
+    """Until when periods are closed: as the store knew it at `time`, or for a transaction, as in `look_up_one`."""
+    return _closed(await client.look_up_one(place.receipt(CLOSED), read_time=time, transaction=transaction))
 
 
 async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
     """See `Periods`."""
 
     async def once() -> None:
-        found = (await client.look_up([place.receipt(CLOSED)])).entities
+        found = await client.look_up_one(place.receipt(CLOSED))
         if until <= _closed(found):
             return
         request = client.commit_request()
-        entity = write(request, place.entity(place.receipt(CLOSED)), found[0].version if found else 0)
+        entity = write(request, place.entity(place.receipt(CLOSED)), found.version if found else 0)
         unindexed(entity, CLOSED).integer_value = until
-        try:
-            await client.commit(request, updates=True, versions=True)
-        except (AlreadyAppliedError, MissingError) as error:
-            raise ContendedError(str(error)) from error
+        await client.commit_over(request)
 
     await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
 
 
-def _closed(found: Sequence[Any]) -> WallMillis:
-    return integer(found[0].entity, CLOSED) if found else 0
+def _closed(found: Any) -> WallMillis:
+    return integer(found.entity, CLOSED) if found else 0

@@ -127,19 +127,22 @@ class MissingError(CountersinkError):
     """An entity to be updated, or the whole database, is missing; nothing was applied. Stays in the adapter."""
 
 
-def translate(
-    error: grpc.aio.AioRpcError, *, commit: bool, updates: bool = False, versions: bool = False
-) -> CountersinkError:
-    """`commit`: only commits are ever refused for good. `updates`, `versions`: see `DatastoreClient.commit`."""
+def translate(error: grpc.aio.AioRpcError, commit: Any = None) -> CountersinkError:
+    """`commit`: the request, if it is one. Only commits are ever refused for good, and only those with updates or base
+    versions depend on what is stored.
+    """
     code, details = error.code(), error.details() or ""
     said = f"Datastore: {code.name}: {details}"
-    if commit:
+    if commit is not None:
+        over_versions = any(one.HasField("base_version") for one in commit.mutations)
         if code is grpc.StatusCode.ALREADY_EXISTS:
             return AlreadyAppliedError(f"a receipt of this commit exists: {details}")
-        if code is grpc.StatusCode.NOT_FOUND and updates:
-            return MissingError(said)
-        if code is grpc.StatusCode.FAILED_PRECONDITION and versions:
+        if code is grpc.StatusCode.FAILED_PRECONDITION and over_versions:
             return ContendedError(said)
+        if code is grpc.StatusCode.NOT_FOUND and (
+            over_versions or any(one.HasField("update") for one in commit.mutations)
+        ):
+            return MissingError(said)
         if code in _INVALID:
             return TransientError(said) if _ENDED.search(details) else RefusedError(said)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(details):
@@ -154,11 +157,11 @@ def translate(
 
 
 @contextmanager
-def translated(*, commit: bool = False, updates: bool = False, versions: bool = False) -> Iterator[None]:
+def translated(commit: Any = None) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise translate(error, commit=commit, updates=updates, versions=versions) from error
+        raise translate(error, commit) from error
     except GoogleAuthError as error:
         raise TransientError(f"no valid credentials for Datastore: {error}") from error
     except grpc.aio.UsageError as error:
@@ -251,13 +254,13 @@ class DatastoreClient:
         request.transaction = transaction
         await self._call("Rollback", request)
 
-    async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
-        """`updates` and `versions`: it contains updates, or base versions, so it may not match what is stored."""
+    async def commit(self, request: Any) -> Any:
+        """Raises `MissingError` if an entity to be updated is gone, and `ContendedError` if one has another version."""
         if request.ByteSize() > self.most_bytes:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
         begun = self._clock.monotonic()
         try:
-            response = await self._call("Commit", request, commit=True, updates=updates, versions=versions)
+            response = await self._call("Commit", request)
         except RefusedError as error:
             if request.transaction and self._clock.monotonic() - begun > FRESH:
                 raise TransientError(f"the transaction was open for too long: {error}") from error
@@ -269,18 +272,25 @@ class DatastoreClient:
             self._hear(micros(response.commit_time))
         return response
 
+    async def commit_over(self, request: Any) -> Any:
+        """Commit what was made from what was read. `ContendedError` if any of that was written since."""
+        try:
+            return await self.commit(request)
+        except (AlreadyAppliedError, MissingError) as error:
+            raise ContendedError(str(error)) from error
+
     def _hear(self, time: Instant) -> None:
         self.time.hear(time, self._clock.monotonic())
         self.skew.saw(self._clock.now() - time / 1_000_000)
 
-    async def look_up_in(self, transaction: bytes, key: Key) -> Sequence[Any]:
-        """Look up an entity. If it changes before the transaction commits, the commit fails."""
-        return (await self._look_up([key], None, transaction)).entities
+    async def look_up_one(self, key: Key, *, read_time: Instant | None = None, transaction: bytes = b"") -> Any:
+        """An entity, as a whole EntityResult; None if it does not exist. With a transaction: if it changes before that
+        commits, the commit fails.
+        """
+        return next(iter((await self._look_up([key], read_time, transaction)).entities), None)
 
     async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
         """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
-        if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
-            await asyncio.sleep(wait)
         ids = [*keys]
         if len(ids) <= MOST_KEYS:
             return await self._look_up(ids, read_time)
@@ -295,9 +305,8 @@ class DatastoreClient:
         while keys:
             request = self.request("Lookup")
             request.keys.extend(keys)
-            if read_time is not None:
-                request.read_options.read_time.FromMicroseconds(read_time)
-            elif transaction:
+            await self._read_at(request, read_time)
+            if transaction:
                 request.read_options.transaction = transaction
             # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
             limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
@@ -308,15 +317,6 @@ class DatastoreClient:
             _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time)
-
-    async def look_up_within(self, transaction: bytes, keys: Sequence[Key]) -> Sequence[Any]:
-        """Look up a few keys in a transaction, whose commit fails if any of them is written before it."""
-        request = self.request("Lookup")
-        request.keys.extend(keys)
-        request.read_options.transaction = transaction
-        response = await self._call("Lookup", request)
-        _READS.inc(len(response.found) + len(response.missing))
-        return list(response.found)
 
     def _time_of_look(self, response: Any) -> Instant:
         if not response.HasField("read_time"):
@@ -339,8 +339,8 @@ class DatastoreClient:
         for one in seen:
             delete(request, one)
         try:
-            await self.commit(request, updates=True, versions=True)
-        except (ContendedError, MissingError):
+            await self.commit_over(request)
+        except ContendedError:
             if len(seen) == 1:
                 return 0
             half = len(seen) // 2  # until those that were written are alone
@@ -359,10 +359,7 @@ class DatastoreClient:
             rewrite(request, owner)
         for key in keys:
             request.mutations.add().delete.CopyFrom(key)
-        try:
-            await self.commit(request, updates=True, versions=True)
-        except MissingError as error:
-            raise ContendedError(str(error)) from error
+        await self.commit_over(request)
 
     async def query(self, partition: Any, query: Any, *, read_time: Instant | None = None) -> list[Any]:
         """All results, or `limit` of them: strongly consistent, or at a `read_time` (microseconds)."""
@@ -419,8 +416,8 @@ class DatastoreClient:
             await asyncio.sleep(wait)
         request.read_options.read_time.FromMicroseconds(read_time)
 
-    async def _call(self, method: str, request: Any, **of_commit: bool) -> Any:
-        with translated(**of_commit):
+    async def _call(self, method: str, request: Any) -> Any:
+        with translated(request if method == "Commit" else None):
             return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
 
 

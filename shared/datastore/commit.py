@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import entity as _entity
 
-from shared.datastore.buckets import BlindBuckets, closed_within
+from shared.datastore.buckets import BlindBuckets, closed_at
 from shared.datastore.client import DatastoreClient, MissingError, micros, millis
 from shared.datastore.feed import owe
 from shared.datastore.fleet import check_epoch
@@ -261,7 +261,7 @@ class TransformWriter:
         request = self._client.commit_request()
         self._raise(request, counter, num_shards, make=make)
         try:
-            response = await self._client.commit(request, updates=not make)
+            response = await self._client.commit(request)
         except MissingError:
             return 0
         return int(response.mutation_results[0].transform_results[0].integer_value)
@@ -319,7 +319,7 @@ class TransformWriter:
         elif commit.bounds.epoch is not None or (by_time is not None and by_time.adds):
             request.transaction = await self._client.begin()
         if by_time is not None and by_time.adds:
-            closed = await closed_within(self._client, self._place, request.transaction)
+            closed = await closed_at(self._client, self._place, transaction=request.transaction)
             by_time = by_time._replace(adds=tuple(moved(by_time.adds, closed, FOR_EVER)))
         for shard, delta in sums.shards.items():
             self._add(request, shard, delta, standings[shard])
@@ -328,12 +328,9 @@ class TransformWriter:
         owe(request, self._place, sums.shards, told)
         await complete(self._client, self._place, request, commit)
         buckets = await self._buckets.add(request, by_time)
-        seen = bool(commit.revived) or depends(commit)
-        updates = seen or any(standing.settled() for standing in standings.values())
-        versions = seen or any(map(is_big, sums.shards.values())) or any(one.has_big() for one in buckets.values())
         if commit.bounds.epoch is not None:  # last, since others wait while the fleet is read and nothing is committed
             await check_epoch(self._client, self._place, request.transaction, commit.bounds.epoch)
-        response = await self._client.commit(request, updates=updates, versions=versions)
+        response = await self._client.commit(request)
         self._buckets.learn(response, buckets)
         now = self._clock.monotonic()
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first

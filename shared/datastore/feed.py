@@ -163,7 +163,7 @@ class DatastoreFeedBook:
         if self._since is not None:
             unindexed(entity, _SINCE).integer_value = self._since
         try:
-            response = await self._client.commit(request, updates=bool(version), versions=bool(version))
+            response = await self._client.commit(request)
         except (AlreadyAppliedError, ContendedError, MissingError):
             self._renewed = -inf
             return False

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from shared.datastore.client import DatastoreClient, MissingError, micros
+from shared.datastore.client import DatastoreClient, micros
 from shared.datastore.keys import DatastorePlace, Key, query_of, unindexed, write
 from shared.model.buckets import BEGINNING, StoreMillis
-from shared.model.errors import AlreadyAppliedError, ChangedError, ContendedError, TransientError
+from shared.model.errors import ChangedError, ContendedError, TransientError
 from shared.model.fleet import NONE, Fleet, first, read, written
 from shared.ports.store import FleetLook, Left
 from shared.runtime.clock import Clock
@@ -32,8 +32,8 @@ async def check_epoch(client: DatastoreClient, place: DatastorePlace, transactio
     """Raise `ChangedError` unless the fleet names the overlay with this nonce, and does so when the transaction
     commits.
     """
-    found = await client.look_up_in(transaction, fleet_key(place))
-    overlay = _fleet_in(found[0]).overlay if found else NONE
+    found = await client.look_up_one(fleet_key(place), transaction=transaction)
+    overlay = _fleet_in(found).overlay if found else NONE
     if overlay.nonce == nonce:
         return
     with suppress(TransientError):
@@ -61,8 +61,8 @@ class DatastoreFleetBook:
         return unchanged or await self.look()
 
     async def left_by(self, member: str) -> Collection[str] | None:
-        found = (await self._client.look_up([_left_key(self._place, member)])).entities
-        return bytes(found[0].entity.properties[_DATA].blob_value).decode().split() if found else None
+        found = await self._client.look_up_one(_left_key(self._place, member))
+        return bytes(found.entity.properties[_DATA].blob_value).decode().split() if found else None
 
     async def _try(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None) -> FleetLook | None:
         """Take the step once. Return what was seen if it changes nothing; None after a change."""
@@ -74,19 +74,18 @@ class DatastoreFleetBook:
         try:
             forgotten = [name for name, one in before.members.items() if one.listed and name not in after.members]
             await self._write(replace(after, version=before.version + 1), version, left, forgotten)
-        except (AlreadyAppliedError, ContendedError, MissingError) as error:
+        except ContendedError as error:
             raise ContendedError(f"the entity of the fleet is contended: {error}") from error
         return None
 
     async def _look(self) -> tuple[FleetLook, int]:
         """The fleet, and the version of its entity; 0 if there is none."""
-        found = await self._client.look_up([fleet_key(self._place)])
+        found = await self._client.look_up_one(fleet_key(self._place))
         told = self._client.time.bound(self._clock.monotonic())
         now = StoreMillis(told // 1000 if told else int(self._clock.now() * 1000))
-        if not found.entities:
+        if found is None:
             return FleetLook(Fleet(), BEGINNING, now), 0
-        (one,) = found.entities
-        return FleetLook(_fleet_in(one), micros(one.update_time), now), int(one.version)
+        return FleetLook(_fleet_in(found), micros(found.update_time), now), int(found.version)
 
     async def _write(self, fleet: Fleet, over: int, left: Left | None, forgotten: Collection[str]) -> None:
         request = self._client.commit_request()
@@ -97,7 +96,7 @@ class DatastoreFleetBook:
             request.mutations.add().upsert.CopyFrom(entity)
         for member in forgotten:
             request.mutations.add().delete.CopyFrom(_left_key(self._place, member))
-        await self._client.commit(request, updates=bool(over), versions=bool(over))
+        await self._client.commit_over(request)
 
     async def _used(self) -> bool:
         """Whether the store holds any receipt, and so has been in use."""

@@ -212,7 +212,7 @@ def source_in(
         By.LABEL: lambda: by_label(Kind(client, place, kind or variant.shard), variant),
         By.PARENT: lambda: by_parent(Kind(client, place, variant.shard), variant),
         By.KIND: lambda: SourceKinds(client, place, variant, names),
-        By.ALL: lambda: SourceByWholeKind(Kind(client, place, kind or variant.shard), variant, *names),
+        By.ALL: lambda: by_kind(Kind(client, place, kind or variant.shard), variant, *names),
     }
     source: Source = ways[variant.by]()
     source.name = name
@@ -273,6 +273,15 @@ def by_parent(shards: Kind, variant: Variant) -> GroupedSource:
     return GroupedSource(shards, variant.count, tells, of, lambda prefix: shards.from_key(shards.query(), prefix))
 
 
+def by_kind(shards: Kind, variant: Variant, counter: str) -> GroupedSource:
+    """All shards of the kind belong to one counter."""
+
+    def all_of_them(_: str) -> Any:
+        return shards.query()
+
+    return GroupedSource(shards, variant.count, lambda _: counter, all_of_them, all_of_them)
+
+
 class SourceKinds:
     """The shards of each counter are a kind of their own. There are few enough kinds to keep all names in memory."""
 
@@ -316,24 +325,6 @@ class SourceKinds:
             if not name.startswith(beginning + prefix):
                 return
             yield name.removeprefix(beginning)
-
-
-class SourceByWholeKind:
-    """All shards of the kind belong to one counter."""
-
-    name = ""
-
-    def __init__(self, shards: Kind, variant: Variant, counter: str) -> None:
-        self._shards = shards
-        self._variant = variant
-        self._counter = counter
-
-    async def counter(self, name: str) -> Foreign | None:
-        return await _one(self._shards, self._shards.query(), Sum(name, self._variant.count))
-
-    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        if self._counter.startswith(prefix) and (one := await self.counter(self._counter)) is not None:
-            yield one
 
 
 async def _one(shards: Kind, query: Any, held: Sum) -> Foreign | None:

@@ -23,6 +23,7 @@ from shared.datastore.keys import (
     rewrite,
     unindexed,
     where,
+    within,
 )
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import StoreMillis, WallMillis
@@ -162,7 +163,7 @@ class DatastoreJobs:
 
     async def _record(self, done: Done) -> Done | None:
         task = done.task
-        book = await self._one(self._book(task.job, self._pick(BOOKS)))
+        book = await self._client.look_up_one(self._book(task.job, self._pick(BOOKS)))
         if book is None:
             return None
         request = self._client.commit_request()
@@ -174,7 +175,7 @@ class DatastoreJobs:
         changed = rewrite(request, book)
         _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
         try:
-            await self._client.commit(request, updates=True, versions=True)
+            await self._client.commit(request)
         except AlreadyAppliedError as error:
             there = await self.recorded(task.job, [task.range.after])
             if not there:
@@ -193,7 +194,7 @@ class DatastoreJobs:
         await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
-        if (found := await self._one(self._key(job))) is not None:
+        if (found := await self._client.look_up_one(self._key(job))) is not None:
             await self._change(found, state, when, why, unless=unless)
 
     async def _change(self, seen: Any, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
@@ -209,19 +210,19 @@ class DatastoreJobs:
                 del changed.properties[mark]
         changed.properties["why"].string_value = why
         with suppress(MissingError):
-            await self._client.commit(request, updates=True, versions=True)
+            await self._client.commit(request)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         kind, prefix = self._place.kinds.task, f"{job}:"
         query = query_of(kind, limit, order=KEY, keys_only=True)
-        names = await (await self._store.server()).names(query, prefix, after and prefix + after, None)
-        found = (await self._client.look_up(self._place.key(kind, name) for name in names)).entities
+        keys = await self._keys(within(query, self._place, prefix, after and prefix + after))
+        found = (await self._client.look_up(keys)).entities
         chunks = {name_of(one.entity.key)[1].removeprefix(prefix): _blob(one.entity, _CHUNK) for one in found}
         return sorted(chunks.items())
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         await _insist(partial(self._end, job, FAILED, when, why, unless=(FAILED,)), job)
-        seen = await self._one(self._key(job))
+        seen = await self._client.look_up_one(self._key(job))
         tasks = await self._tasks(job, min(limit, DELETES_AT_ONCE))
         if seen is None or not tasks:
             return 0
@@ -241,7 +242,7 @@ class DatastoreJobs:
         """Delete up to `limit` tasks of an expired job, and then the job. `ContendedError` if it was written since."""
         _, job = name_of(seen.entity.key)
         await self._change(seen, FAILED, now, FORGOTTEN, unless=(FAILED,))
-        there = await self._one(self._key(job))
+        there = await self._client.look_up_one(self._key(job))
         if there is None or _job(there.entity).expires >= now:
             raise ContendedError("it is another job of the same id")
         room = min(limit, DELETES_AT_ONCE - BOOKS)
@@ -257,10 +258,6 @@ class DatastoreJobs:
         keys = [self._place.key(self._place.kinds.job, job), *self._books(job)]
         found = (await self._client.look_up(keys)).entities
         return {name_of(one.entity.key)[1]: one for one in found}
-
-    async def _one(self, key: Key) -> Any:
-        found = (await self._client.look_up([key])).entities
-        return found[0] if found else None
 
     async def _tasks(self, job: str, limit: int) -> list[Key]:
         """Keys of the records of a job's tasks. Ids of jobs contain no colon."""

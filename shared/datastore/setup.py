@@ -100,7 +100,7 @@ async def obstacles(store: DatastoreStore) -> Sequence[str]:
     """Reasons not to start, each with what to do. `TransientError` if the server cannot be reached in time."""
     try:
         async with asyncio.timeout(REACH):
-            await store.server()
+            await store.check()
     except SettingsError as error:
         return [str(error)]
     except TimeoutError as error:

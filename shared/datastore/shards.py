@@ -1,10 +1,9 @@
 """Remembers shards, so that a blind commit needs no read; compacts counters, and removes those that were deleted."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from shared.datastore.client import DatastoreClient, MissingError
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import (
     COUNT,
     DELETED,
@@ -21,7 +20,7 @@ from shared.datastore.keys import (
 )
 from shared.model.buckets import Monotonic
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
-from shared.model.words import SHARD_FULL, Receipt, moved
+from shared.model.words import SHARD_FULL, Lately, Receipt, moved
 
 BIG: Final = 2**40
 FULL_FOR_BIG: Final = 3 * 2**61
@@ -61,7 +60,7 @@ class ShardMemory:
     """The shards that were seen lately."""
 
     def __init__(self) -> None:
-        self._standings: OrderedDict[Shard, tuple[ShardState, float]] = OrderedDict()
+        self._standings: Lately[Shard, tuple[ShardState, float]] = Lately(MOST_REMEMBERED)
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
         """None if it was not seen within ten minutes."""
@@ -71,11 +70,8 @@ class ShardMemory:
     def note(self, shard: Shard, standing: ShardState, now: Monotonic) -> None:
         if not standing.version:  # before it is made, a look has to tell whether a compaction removed it
             self.forget(shard)
-            return
-        self._standings[shard] = (standing, now)
-        self._standings.move_to_end(shard)
-        if len(self._standings) > MOST_REMEMBERED:
-            self._standings.popitem(last=False)
+        else:
+            self._standings[shard] = (standing, now)
 
     def forget(self, shard: Shard) -> None:
         self._standings.pop(shard, None)
@@ -112,8 +108,8 @@ async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -
         for one in (*shards, *([config] if config else [])):
             delete(request, one)
         rewrite(request, guard).properties[DELETED].boolean_value = False
-        await client.commit(request, updates=True, versions=True)
-    except (AlreadyAppliedError, ContendedError, MissingError):
+        await client.commit_over(request)
+    except ContendedError:
         return False
     return True
 
@@ -130,7 +126,7 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
             entity.key.CopyFrom(key)
             entity.properties[COUNT].integer_value = 0
     rewrite(request, config)
-    response = await client.commit(request, updates=True, versions=True)
+    response = await client.commit_over(request)
     config.version = response.mutation_results[-1].version  # a new one, although nothing in it has changed
     return await look(client, keys)
 
@@ -157,19 +153,16 @@ async def compact(
     client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt
 ) -> int:
     """See `Store.compact`."""
-    if (await client.look_up([place.receipt(receipt.key)])).entities:
+    if await client.look_up_one(place.receipt(receipt.key)):
         raise AlreadyAppliedError("the compaction with this receipt was done before")
-    found = (await client.look_up([place.config(counter)])).entities
-    number = integer(found[0].entity, NUM_SHARDS) if found else 0
+    config = await client.look_up_one(place.config(counter))
+    number = integer(config.entity, NUM_SHARDS) if config else 0
     if number <= num_shards:
         return number
     target = max(num_shards, number - COMPACTED_AT_ONCE)
-    try:
-        request = await _request(client, place, counter, target, found[0])
-        request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
-        await client.commit(request, updates=True, versions=True)
-    except (AlreadyAppliedError, MissingError) as error:
-        raise ContendedError(str(error)) from error
+    request = await _request(client, place, counter, target, config)
+    request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
+    await client.commit_over(request)
     return target
 
 

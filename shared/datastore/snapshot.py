@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from shared.counters.pending import ids_of
@@ -29,7 +28,7 @@ from shared.datastore.keys import (
 from shared.model.buckets import Counts, Instant, WallMillis, WallSeconds
 from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.words import Guard, Receipt, Total, shard_key
+from shared.model.words import Guard, Lately, Receipt, Total, shard_key
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +39,13 @@ _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
-class LastShardNumbers:
-    """Remembers how many shards counters had last, so that they can be asked for together with the config."""
+class LastShardNumbers(Lately[str, int]):
+    """How many shards counters had last, so that they can be asked for together with the config. Where that is not
+    known, ask for one: most counters have one, and it costs no second Lookup then.
+    """
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[str, int] = OrderedDict()
+        super().__init__(_MOST_NUMBERS)
         self._told: set[str] = set()
 
     def is_news(self, flaw: str) -> bool:
@@ -53,16 +54,6 @@ class LastShardNumbers:
             return False
         self._told.add(flaw)
         return True
-
-    def get(self, counter: str) -> int:
-        """1 where it is not known: most counters have one shard, and it costs no second Lookup then."""
-        return self._numbers.get(counter, 1)
-
-    def note(self, counter: str, number: int) -> None:
-        self._numbers[counter] = number
-        self._numbers.move_to_end(counter)
-        if len(self._numbers) > _MOST_NUMBERS:
-            self._numbers.popitem(last=False)
 
 
 class SnapshotQuestion:
@@ -73,7 +64,7 @@ class SnapshotQuestion:
     ) -> None:
         self._place = place
         self._numbers = numbers
-        self._asked = {counter: numbers.get(counter) for counter in counters}
+        self._asked = {counter: numbers.get(counter, 1) for counter in counters}
         configs = [place.config(counter) for counter in self._asked]
         shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
         guards = [place.guard(counter) for counter in self._asked]
@@ -111,7 +102,7 @@ class SnapshotQuestion:
             number = self._number(counter)
             keys += self._place.shards(counter, asked, number)
             self._asked[counter] = max(asked, number)
-            self._numbers.note(counter, number)
+            self._numbers[counter] = number
         return keys
 
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
@@ -156,7 +147,6 @@ class PastSnapshot:
         place: DatastorePlace,
         numbers: LastShardNumbers,
         time: Instant,
-        disagreed: Callable[[], None],
     ) -> None:
         self.time = time
         self.as_of = WallSeconds(time / 1_000_000)
@@ -164,7 +154,6 @@ class PastSnapshot:
         self.client = client
         self.place = place
         self._numbers = numbers
-        self._disagreed = disagreed
         self._totals: dict[str, Total] = {}
         """Those that were read before, without dead receipts."""
 
@@ -186,19 +175,16 @@ class PastSnapshot:
             if more := question.more():
                 question.learn((await self.client.look_up(more, read_time=self.time)).entities)
         except TransientError:
-            self._disagreed()  # perhaps this instant cannot be read: choose the next one from new responses
+            self.client.time.doubt()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
         return question.answer()
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        """See `Snapshot`."""
-        client, place = self.client, self.place
-        followed, closed = followed_at(client, place, self.time), closed_at(client, place, self.time)
-        if begin >= end:
-            return Counts({}, *await asyncio.gather(followed, closed))
-        query = buckets.bounds_of(place, counter, by, begin, end)
-        found, *known = await asyncio.gather(buckets.entities(client, place, query, self.time), followed, closed)
-        return Counts(buckets.counted(found, by, begin, end), *known)
+        at = self.client, self.place, self.time
+        found, followed, closed = await asyncio.gather(
+            buckets.entities_at(*at, counter=counter, by=by, begin=begin, end=end), followed_at(*at), closed_at(*at)
+        )
+        return Counts(buckets.counted(found, by, begin, end), followed, closed)
 
 
 async def ask_for_dead(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shared.datastore import buckets, server
 from shared.datastore.buckets import FollowedRules, close, followed_at
-from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros
+from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
 from shared.datastore.commit import TransformWriter, find
 from shared.datastore.feed import RulesFollowed
 from shared.datastore.keys import (
@@ -30,9 +30,10 @@ from shared.datastore.keys import (
     receipt_of,
     shard_of,
     where,
+    within,
 )
 from shared.datastore.ranking import largest
-from shared.datastore.server import DatastoreServer, probe
+from shared.datastore.server import probe
 from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
@@ -114,6 +115,10 @@ class DatastoreAuditData:
             yield [one for one in results if name_of(one.entity.key)[1]]
 
 
+HEARD: Final = 30.0
+"""Seconds. If no response has told the server's time for longer, `now` asks for it."""
+STALE: Final = 1.0
+"""Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
 MOST_NAMES: Final = 2**31 - 1
 """A limit for names of dead letters, which are few."""
 MOST_DEAD: Final = 100
@@ -135,15 +140,14 @@ class DatastoreStore:
         self._followed = FollowedRules(client, place)
         self._opening = asyncio.Lock()
         self._probed = False
-        self._server = DatastoreServer(client, place, clock)
         self._writer = TransformWriter(client, place, clock)
         self._rules = RulesFollowed(client, place, clock)
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def server(self) -> DatastoreServer:
-        """The server. `SettingsError` if it would lose counts: the first use finds that out, so a process can start
+    async def check(self) -> None:
+        """Raise `SettingsError` if the server would lose counts. The first use finds that out, so a process can start
         while the server is away.
         """
         if not self._probed:
@@ -151,10 +155,18 @@ class DatastoreStore:
                 if not self._probed:
                     await probe(self._client, self._place, self._clock)
                     self._probed = True
-        return self._server
 
     async def now(self) -> StoreMillis:
-        return await (await self.server()).now()
+        """The server's time: the last that it told, plus what has passed since."""
+        await self.check()
+        if self._client.time.age(self._clock.monotonic()) > HEARD:
+            await self._ask_time()
+        return millis(self._client.time.bound(self._clock.monotonic()))
+
+    async def _ask_time(self) -> Instant:
+        """The instant of a look that begins now."""
+        await self.check()
+        return (await self._client.look_up([self._place.nothing()])).time
 
     async def promises(self) -> Sequence[Promise]:
         return await server.promises_of(self._client, self._place)
@@ -163,14 +175,14 @@ class DatastoreStore:
         await server.keep(self._client, self._place, one)
 
     async def apply(self, commit: Commit) -> Instant:
-        server = await self.server()
+        await self.check()
         if (by_time := commit.by_time) is not None:
-            now = await server.now()
+            now = await self.now()
             await self._followed.promise(by_time.rules, now)
             latest = now + AHEAD - 1  # the promise holds for longer
             commit = replace(commit, by_time=by_time._replace(adds=tuple(moved(by_time.adds, 0, latest))))
         bound = commit.bounds.until
-        if bound is not None and (now := await server.now()) > bound:
+        if bound is not None and (now := await self.now()) > bound:
             raise LateError(now)
         if not commit.adds:
             return await self._writer.apply(commit)
@@ -188,24 +200,28 @@ class DatastoreStore:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        yield await (await self.server()).snapshot(self._numbers)
+        await self.check()
+        if self._client.time.age(self._clock.monotonic()) > STALE:
+            await self._ask_time()
+        yield self._snapshot_at(self._client.time.bound(self._clock.monotonic()))
+
+    def _snapshot_at(self, time: Instant) -> Snapshot:
+        return PastSnapshot(self._client, self._place, self._numbers, time)
 
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
-        server = await self.server()
-        snapshot = server.snapshot_at(await server.ask_time(), self._numbers)
-        yield DatastoreAuditData(self._client, self._place, snapshot)
+        yield DatastoreAuditData(self._client, self._place, self._snapshot_at(await self._ask_time()))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
-        time = await (await self.server()).ask_time()
+        time = await self._ask_time()
         found = await self._client.look_up(map(self._place.receipt, keys), read_time=time)
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(time, {receipt.key: receipt for receipt in receipts})
 
     async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
-        kind = self._place.kinds.receipt
-        keys = await (await self.server()).names(query_of(kind, limit, order=KEY, keys_only=True), prefix, after, None)
+        query = query_of(self._place.kinds.receipt, limit, order=KEY, keys_only=True)
+        keys = await self._names(within(query, self._place, prefix, after))
         found = (await self.receipts(keys)).found
         return [found[key] for key in keys if key in found]
 
@@ -213,7 +229,7 @@ class DatastoreStore:
         query = query_of(self._place.kinds.receipt, limit, order=ENVELOPE, keys_only=True)
         where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)
         where(query, ENVELOPE, Operator.LESS_THAN_OR_EQUAL, string_value=last)
-        time = await (await self.server()).ask_time()
+        time = await self._ask_time()
         results = await self._client.query(self._place.partition, query, read_time=time)
         return time, [name_of(one.entity.key)[1] for one in results]
 
@@ -228,22 +244,22 @@ class DatastoreStore:
         found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
         numbers = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found.entities}
         for counter, number in numbers.items():
-            self._numbers.note(counter, number)
+            self._numbers[counter] = number
         return numbers
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return await find(self._client, self._place, source, counters)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        await self.server()
+        await self.check()
         number = await self._writer.raise_shards(counter, num_shards, make=make)
-        self._numbers.note(counter, number)
+        self._numbers[counter] = number
         return number
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
-        await self.server()
+        await self.check()
         number = await compact(self._client, self._place, counter, num_shards, receipt)
-        self._numbers.note(counter, number)
+        self._numbers[counter] = number
         return number
 
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
@@ -254,14 +270,17 @@ class DatastoreStore:
             yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        return await (await self.server()).ages(shards)
+        """By the server's clock alone."""
+        names = {name_of(self._place.shard(*shard)): shard for shard in shards}
+        found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
+        return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         kind = self._place.kinds.guard
         query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
         if after:
             where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
-        return [name_of(one.entity.key)[1] for one in await self._query(query)]
+        return await self._names(query)
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         found = await self._client.look_up(self._place.guard(counter) for counter in dict.fromkeys(counters))
@@ -275,19 +294,19 @@ class DatastoreStore:
         if until is not None and (until <= after or until < prefix):
             return []
         query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
-        return await (await self.server()).names(query, prefix, after, until)
+        return await self._names(within(query, self._place, prefix, after, until))
 
     async def count(self, prefix: str, most: int) -> int:
         if most < 1:
             return 0  # the server counts up to 1 at least
         query = query_of(self._place.kinds.config, most, keys_only=True)
-        return await (await self.server()).count(query, prefix, most)
+        return await self._client.count(self._place.partition, within(query, self._place, prefix), most)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         """Counters whose guards are marked. A mark is never removed."""
         query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
-        return await (await self.server()).names(query, prefix, after, None)
+        return await self._names(within(query, self._place, prefix, after))
 
     async def largest(
         self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
@@ -305,6 +324,9 @@ class DatastoreStore:
         if len(seen) < most:
             seen += await self._query(expired(kinds.buckets, now, most - len(seen)))
         return await self._client.delete_seen(seen)
+
+    async def _names(self, query: Any) -> list[str]:
+        return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
     async def _query(self, query: Any) -> list[Any]:
         return await self._client.query(self._place.partition, query)

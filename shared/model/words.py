@@ -3,6 +3,7 @@ a sum finds its shard. Pure.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -544,16 +545,33 @@ def _divide_keyed(keyed: tuple[Increment, ...]) -> Iterator[tuple[Increment, ...
         yield keyed[begin:]
 
 
-# Divides items, in order, into as few batches as their sizes allow. Pure.
+# Two helpers: one remembers a bounded number of things, the other divides items into batches. Pure.
 
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+class Lately(OrderedDict[K, T]):
+    """Remembers the `most` keys that were set last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: T) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 def batches(
     items: Iterable[T], size_of: Callable[[T], int], most: int, most_items: float = inf
 ) -> Iterator[tuple[list[T], int]]:
-    """Each batch, and its size, which is at most `most`, unless its only item is larger."""
+    """Divide items, in order, into as few batches as their sizes allow. Yields each batch, and its size, which is at
+    most `most`, unless its only item is larger.
+    """
     batch: list[T] = []
     total = 0
     for item in items:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from shared.model.buckets import BEGINNING, Instant
 from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
 from shared.model.jobs import Lease, Task, written
-from shared.model.words import Delivery, Letter, Message
+from shared.model.words import Delivery, Lately, Letter, Message
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
 from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
 from shared.pubsub.setup import KeptPublisher
@@ -123,7 +123,7 @@ class PubsubSubscription:
         self._width = 1
         self._typical = 1_000.0
         self._extends: bool | None = None
-        self._attempts = _Attempts(REMEMBERED)
+        self._attempts: Lately[str, int] = Lately(REMEMBERED)
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._reaper: asyncio.Task[None] | None = None
@@ -194,7 +194,8 @@ class PubsubSubscription:
             if max_bytes < 0 and deliveries:
                 break
             pulled = self._pulled.popleft()
-            attempt = self._attempts.next(f"{pulled.message.message_id} {published(pulled.message)}")
+            key = f"{pulled.message.message_id} {published(pulled.message)}"
+            self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
             deliveries.append(from_wire(pulled.ack_id, pulled.message, max(attempt, pulled.attempt)))
         return deliveries
 
@@ -284,21 +285,6 @@ class _Pulled:
     @property
     def size(self) -> int:
         return int(self.message.ByteSize())
-
-
-class _Attempts:
-    """Counts the deliveries of each message, for the last `most` messages."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._counts: OrderedDict[str, int] = OrderedDict()
-
-    def next(self, key: str) -> int:
-        count = self._counts.pop(key, 0) + 1
-        self._counts[key] = count
-        if len(self._counts) > self._most:
-            self._counts.popitem(last=False)
-        return count
 
 
 # Keeps the tasks of jobs on a topic of their own on Pub/Sub, so that publishers of increments cannot add tasks.

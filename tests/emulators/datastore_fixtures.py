@@ -146,7 +146,7 @@ class Datastore:
 
     async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
         store = DatastoreStore(client or self.client(), self.place, self.clock)
-        await store.server()
+        await store.check()
         return store
 
 

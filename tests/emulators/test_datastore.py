@@ -150,7 +150,7 @@ async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(dat
     assert await total(store, "a") == 0
     nobody = datastore.client("127.0.0.1:1")
     with pytest.raises(TransientError) as transient:
-        await DatastoreStore(nobody, DatastorePlace(PROJECT), datastore.clock).server()
+        await DatastoreStore(nobody, DatastorePlace(PROJECT), datastore.clock).check()
     assert transient.value.__cause__ is not None
 
 

@@ -126,7 +126,7 @@ async def put_back(datastore: Datastore, entities: list[Any], namespace: str) ->
         await client.commit(request)
     place = DatastorePlace(datastore.place.project, namespace=namespace)
     store = DatastoreStore(client, place, datastore.clock)
-    await store.server()
+    await store.check()
     return store
 
 
