@@ -310,8 +310,6 @@ class Window:
 # Decides when a window is flushed.
 
 
-URGENT: Final = 0.01
-"""Seconds for which a window waits for more while a request of this process waits for it."""
 GROWTH: Final = 1.5
 """Each window is so much longer than the one before, as long as nobody waits."""
 _PART: Final = 4
@@ -338,12 +336,12 @@ class FlushPolicy:
         """`urgent`: a request of this process waits for what is in the window."""
         if not window:
             return False
+        if urgent or self.full(window):
+            return True
         age = now - begun
-        if urgent:
-            return age >= min(self.max_age, URGENT) or self.full(window)
         if age >= self.max_age and (not window.patient or window.bytes >= self.max_bytes // _PART):
             return True
-        return age >= self.patience or self.full(window)
+        return age >= self.patience
 
     def full(self, window: Window) -> bool:
         return len(window.counters) >= self.max_counters or window.bytes >= self.max_bytes

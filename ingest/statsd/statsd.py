@@ -174,6 +174,7 @@ class Statsd:
         self._turns = Turns()
         self.streams = Streams(self._intake, self._turns)
         self._udp: socket.socket | None = None
+        self._started = asyncio.Event()
         self._rest = b""
         """The lines of a packet that was read and that are not taken yet."""
         self._drops = 0
@@ -191,9 +192,11 @@ class Statsd:
         self._udp.setblocking(False)
         asyncio.get_running_loop().add_reader(self._udp, self._readable)
         await self.streams.start(sockets.tcp)
+        self._started.set()
 
     async def tend(self) -> None:
         """Send what has come, until cancelled."""
+        await self._started.wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(forever(self.sender.send_all, PAUSE), name="send StatsD lines")
             tasks.create_task(forever(self._look, LOOK), name="look for dropped packets")

@@ -208,7 +208,7 @@ class Leases:
         self._database = database
         self._clock = clock
         self._table = table
-        self._found = float("-inf")
+        self._found = self._looked = float("-inf")
         self.lapsed = (
             f"(SELECT * FROM {table} WHERE until <= :now UNION ALL SELECT * FROM {table} WHERE until > :longest)"  # noqa: S608 (a constant)
         )
@@ -222,23 +222,23 @@ class Leases:
         return {"now": now, "longest": now + LONGEST_LEASE}
 
     async def come(self, any_there: str, wait: float, pause: float) -> bool:
-        """Look for up to `wait` seconds whether this query finds something: after this process has written, but not
-        before a `pause` since the last find; and for what other processes write, every `pause`, or every `QUIET` when
-        nothing was found for a while.
+        """Look for up to `wait` seconds whether this query finds something: after this process has written, and for
+        what other processes write, every `QUIET` seconds, or every `pause` soon after something was found. There is a
+        `pause` between two looks at least, so that what comes in quick succession is found together.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while True:
-            seen = self._database.commits
+            await asyncio.sleep(min(self._looked + pause, until) - loop.time())
+            seen, self._looked = self._database.commits, loop.time()
             with self._database.reading() as db:
                 if db.execute(any_there, self.times()).fetchone()[0]:
-                    self._found = loop.time()
+                    self._found = self._looked
                     return True
-            now = loop.time()
-            if now >= until:
+            if wait:
+                await self._database.after_commit(seen, pause if self._looked - self._found < ALERT else QUIET)
+            if loop.time() >= until:
                 return False
-            await self._database.after_commit(seen, min(pause if now - self._found < ALERT else QUIET, until - now))
-            await asyncio.sleep(self._found + pause - loop.time())
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
         await self.set_until(tokens, self.times()["now"] + int(seconds * 1000))

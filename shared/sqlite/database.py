@@ -28,7 +28,6 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.runtime.clock import Clock
-from shared.runtime.retry import set_within
 from shared.sqlite.data_file import DataFile, Log, make_file, make_folder, narrow, open_lock, set_durable, why_unsafe
 from shared.sqlite.schema import ACCOUNTS, InUseError, make_tables, refuse_others
 
@@ -119,9 +118,15 @@ class Database:
         return await done
 
     async def after_commit(self, seen: int, wait: float) -> None:
-        """Wait until this process has written more groups than `seen`, but at most for so many seconds."""
+        """Wait until this process has written more groups than `seen`, but at most for so many seconds. All that wait
+        for it wake up together, so that a quiet process wakes up seldom.
+        """
         if self.commits == seen:
-            await set_within(self._committed, wait)
+            timer = self._loop.call_later(wait, self._wake)
+            try:
+                await self._committed.wait()
+            finally:
+                timer.cancel()
 
     async def close(self) -> None:
         """Do all work that was ordered, then close."""
@@ -163,6 +168,9 @@ class Database:
             else:
                 order.done.set_result(result)
         self.commits += 1
+        self._wake()
+
+    def _wake(self) -> None:
         self._committed.set()
         self._committed.clear()
 

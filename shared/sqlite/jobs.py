@@ -271,7 +271,7 @@ class SqliteTasks:
             await self._database.write(lambda db: db.executemany("INSERT INTO tasks (data) VALUES (?)", rows).rowcount)
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        if not await self._leases.come(self._any, wait, min(POLL, wait)):
+        if not await self._leases.come(self._any, wait, POLL):
             return ()
         values = {**self._leases.times(), "limit": limit, "lease": int(self._lease * 1000)}
 

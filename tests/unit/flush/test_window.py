@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, URGENT, FlushPolicy, Plan, Window
+from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, FlushPolicy, Plan, Window
 from shared.model.buckets import DAY, BrokerMillis, Millis, Rule
 from shared.model.receipts import key_of_envelope
 from shared.model.words import (
@@ -131,11 +131,10 @@ def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
     assert policy.due(large, 10.0, 10.0, urgent=False)
 
 
-def test_a_window_for_which_somebody_waits_is_due_soon() -> None:
+def test_a_window_for_which_somebody_waits_is_due_at_once() -> None:
     policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
     few = window(Envelope("e", {"a": 1}, {}))
-    assert not policy.due(few, 10.0, 10.0, urgent=True)
-    assert policy.due(few, 10.0, 10.0 + 2 * URGENT, urgent=True)
+    assert policy.due(few, 10.0, 10.0, urgent=True)
     assert not policy.due(Window(), 0.0, 99.0, urgent=True)
 
 

@@ -28,16 +28,33 @@ async def test_who_waits_for_messages_looks_when_this_process_has_written(
     assert len(looks) == 2
 
 
-async def test_it_also_does_soon_after_something_was_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "POLL", 60.0)
+async def test_soon_after_something_was_found_it_looks_often_for_what_others_write(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUIET", "ALERT"):
+        monkeypatch.setattr(broker, name, 3_600.0)
+    clock = ManualClock()
+    subscription = SqliteSubscription(database, clock, 60)
+    await SqlitePublisher(database, clock, 1_000_000).publish([Message(b"{}", {})])
+    assert len(await subscription.pull(10, 1_000, 0)) == 1
+    pulling = asyncio.create_task(subscription.pull(10, 1_000, 3_600.0))
+    other = Database(database.path)
+    await SqlitePublisher(other, clock, 1_000_000).publish([Message(b"{}", {})])
+    assert len(await pulling) == 1
+    await other.close()
+
+
+async def test_what_comes_in_quick_succession_is_found_together(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "POLL", 3_600.0)
     clock = ManualClock()
     publisher, subscription = SqlitePublisher(database, clock, 1_000_000), SqliteSubscription(database, clock, 60)
     await publisher.publish([Message(b"{}", {})])
     assert len(await subscription.pull(10, 1_000, 0)) == 1
-    subscription._leases._found -= 60.0  # as if that was a pause ago
-    monkeypatch.setattr(broker, "ALERT", 3_600.0)
     pulling = asyncio.create_task(subscription.pull(10, 1_000, 3_600.0))
-    await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    for _ in range(3):
         await publisher.publish([Message(b"{}", {})])
-        assert len(await pulling) == 1
+    assert not pulling.done()
+    pulling.cancel()
+    assert len(await subscription.pull(10, 1_000, 0)) == 3
