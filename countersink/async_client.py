@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from countersink.answers import Counter, Page
-from countersink.client import CLOSING, INTERVAL, MOST, PATIENCE, Client
+from countersink.calls import PATIENCE
+from countersink.client import CLOSING, INTERVAL, MOST, Client
 from countersink.tally import ONE
 
 AT_ONCE: Final = 32
@@ -52,7 +53,7 @@ class AsyncClient:
         url: str,
         key: str | Callable[[], str] | None = None,
         *,
-        patience: float = PATIENCE,
+        patience: float | None = None,
         interval: float = INTERVAL,
         most: int = MOST,
         headers: Mapping[str, str] | None = None,
@@ -126,9 +127,9 @@ class AsyncClient:
             yield found
             token = found.token
 
-    async def list(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Counter]:
-        """All counters whose names start with the prefix, in the order of their names."""
-        async for found in self.pages(prefix, page=page):
+    async def list(self, prefix: str = "", *, page: int = 100, contains: str = "") -> AsyncIterator[Counter]:
+        """All counters whose names start with the prefix, see `Client.list`."""
+        async for found in self.pages(prefix, page=page, contains=contains):
             for counter in found.counters:
                 yield counter
 

@@ -24,6 +24,7 @@ from countersink.answers import (
     Series,
     UnavailableError,
 )
+from countersink.calls import PATIENCE
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_job, flaw_of_prefix
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
@@ -93,7 +94,6 @@ def _counter(event: Mapping[str, str]) -> Counter | None:
 
 INTERVAL: Final = 0.2
 MOST: Final = 100_000
-PATIENCE: Final = 30.0
 CLOSING: Final = 2.0
 
 T = TypeVar("T")
@@ -105,8 +105,9 @@ class Client:
     """Count with `incr`. It never waits and never raises: increments are summed per name and sent in the background,
     until the service accepts them. What only the client holds is lost if its process is killed.
 
-    All other methods wait for the answer. They try again for `patience` seconds, then raise `UnavailableError`. What
-    the service refuses is a `RejectedError` at once.
+    All other methods wait for the answer. They try again for 30 seconds, then raise `UnavailableError`; `get`,
+    `get_many`, `top`, `series` and the first page of a list only for 2 seconds, since a page may wait for them.
+    `patience` is another number of seconds for all of them. What the service refuses is a `RejectedError` at once.
 
     With the URL `pubsub://PROJECT/TOPIC` it counts on a topic of Pub/Sub, and can't ask for anything.
 
@@ -121,7 +122,7 @@ class Client:
         url: str,
         key: str | Callable[[], str] | None = None,
         *,
-        patience: float = PATIENCE,
+        patience: float | None = None,
         interval: float = INTERVAL,
         most: int = MOST,
         headers: Mapping[str, str] | None = None,
@@ -211,14 +212,14 @@ class Client:
     def get(self, name: str, *, max_age: float | None = None) -> Counter:
         """Read the counter. A cached part of the answer is at most `max_age` seconds old."""
         path = calls.path_of_counter(name) + calls.query(calls.seconds("max_age", max_age))
-        return self._ask(lambda answer: Counter.of(answer.object), calls.request("GET", path))
+        return self._read(lambda answer: Counter.of(answer.object), path)
 
     def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> "list[Counter]":
         """Read several counters; the answers are in the same order."""
         found: list[Counter] = []
         rest = [urlencode([pair]) for pair in calls.seconds("max_age", max_age)]
         for some in calls.queries(names):
-            found += self._ask(_counters, calls.request("GET", "/v1/counters?" + "&".join([*some, *rest])))
+            found += self._read(_counters, "/v1/counters?" + "&".join([*some, *rest]))
         return found
 
     def page(
@@ -236,9 +237,9 @@ class Client:
         and with `contains` only those whose names have that part, if the data is in a SQLite file.
         """
         pairs = [("prefix", prefix), ("limit", str(size)), ("page_token", token), ("order", order)]
-        others = [("unused_for", unused_for or ""), ("contains", contains)]
-        path = "/v1/counters" + calls.query([*pairs, *(pair for pair in others if pair[1])])
-        return self._ask(_page, calls.request("GET", path))
+        pairs += [("unused_for", unused_for or ""), ("contains", contains)]
+        path = "/v1/counters" + calls.query([pair for pair in pairs if pair[1]])
+        return self._read(_page, path, PATIENCE if token else None)
 
     def top(self, prefix: str = "", n: int = 10) -> "list[Counter]":
         """The `n` largest counters whose names start with the prefix, at most 1,000, the largest first. Of equal ones,
@@ -246,25 +247,25 @@ class Client:
         """
         return [*self.page(prefix, size=n, order="value").counters]
 
-    def list(self, prefix: str = "", *, page: int = 100) -> Iterator[Counter]:
-        """All counters whose names start with the prefix, in the order of their names. Whether the list may lack some
-        is in the pages, see `page`.
+    def list(self, prefix: str = "", *, page: int = 100, contains: str = "") -> Iterator[Counter]:
+        """All counters whose names start with the prefix, in the order of their names; with `contains`, see `page`,
+        which also says whether the list may lack some.
         """
         token: str | None = ""
         while token is not None:
-            counters, token, _ = self.page(prefix, token, size=page)
+            counters, token, _ = self.page(prefix, token, size=page, contains=contains)
             yield from counters
 
     def watch(self, *names: str, prefix: str | None = None) -> Iterator[Counter]:
         """Some counters, or all under the prefix: their values now, and each change, for ever. If the stream is cut, it
-        connects again; after `patience` seconds without success it raises `UnavailableError`.
+        connects again; after `patience` seconds (30) without success it raises `UnavailableError`.
         """
         return (counter for counter in self.signs(*names, prefix=prefix) if counter is not None)
 
     def signs(self, *names: str, prefix: str | None = None) -> Iterator[Counter | None]:
         """Like `watch`, with a None at least every ten seconds: a sign that the stream lives."""
         self._check_that_it_can_be_asked()
-        return self._while_kept(watch(self._transport, calls.path_of_watch(names, prefix), self._patience))
+        return self._while_kept(watch(self._transport, calls.path_of_watch(names, prefix), self._patient(PATIENCE)))
 
     def _while_kept(self, signs: Iterator[T]) -> Iterator[T]:
         """The signs. A program that follows them keeps the client from being collected, which would end it."""
@@ -279,7 +280,7 @@ class Client:
         ends = [("from", calls.instant("begin", begin)), ("to", calls.instant("end", end))]
         pairs = [("by", by), *((side, when) for side, when in ends if when is not None)]
         path = f"{calls.path_of_counter(name)}/series{calls.query(pairs)}"
-        return self._ask(lambda answer: Series.of(answer.object), calls.request("GET", path))
+        return self._read(lambda answer: Series.of(answer.object), path)
 
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What
@@ -372,12 +373,23 @@ class Client:
         longest = min(wait or 0.0, calls.LONGEST_WAIT)
         return self._ask(lambda answer: Accepted.of(answer.object, sent_as), request, sent_as, longest)
 
-    def _ask(self, read: Callable[[Answer], T], request: Request, id_: str | None = None, wait: float = 0.0) -> T:
+    def _read(self, read: Callable[[Answer], T], path: str, patience: float | None = None) -> T:
+        patience = calls.READ_PATIENCE if patience is None else patience
+        return self._ask(read, calls.request("GET", path), patience=patience)
+
+    def _ask(
+        self,
+        read: Callable[[Answer], T],
+        request: Request,
+        id_: str | None = None,
+        wait: float = 0.0,
+        patience: float = PATIENCE,
+    ) -> T:
         """Repeat the request until there is an answer to `read`, or the patience is over. `id_`: the id or key under
         which it is safe to send again. `wait`: seconds that the service may take in addition.
         """
         self._check_that_it_can_be_asked()
-        until = now() + self._patience + wait
+        until = now() + self._patient(patience) + wait
         retries = Retries()
         maybe_accepted = False
         while True:
@@ -402,6 +414,9 @@ class Client:
             foreign = RejectedError(f"{shown} does not answer as Countersink does: is the URL right?")
             foreign.id, foreign.maybe_accepted = id_, True
             raise foreign from error
+
+    def _patient(self, usual: float) -> float:
+        return usual if self._patience is None else self._patience
 
     def _check_that_it_can_be_asked(self) -> None:
         if not self._transport.can_be_asked:

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from countersink import calls
 from tests.processes.moved_clocks import Clocks, build
 from tests.world.patient_loop import PatientLoop
 
@@ -30,6 +31,7 @@ for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
 sys.dont_write_bytecode = False  # each process that a test starts would compile everything
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # emulators live too short to be optimised
 os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
+calls.__dict__["READ_PATIENCE"] = calls.PATIENCE  # the machine may stand still for seconds
 
 CHECK_FOLDERS: Final = ("browsers", "clients", "deploy", "emulators", "reliability")
 """`make check` alone runs these folders, and tests of other folders that are marked `check` or need an emulator."""

@@ -18,6 +18,7 @@ import (
 
 type arguments struct {
 	Name, Prefix, Period string
+	Contains             string
 	Names                []string
 	ID                   *string
 	By                   *int64
@@ -52,10 +53,16 @@ func do(counters *countersink.Client, step string, a arguments) (answer, error) 
 		return answer{"values": values(found)}, err
 	case "list":
 		var found []countersink.Counter
-		err := counters.List(ctx, a.Prefix, func(one countersink.Counter) error {
+		each := func(one countersink.Counter) error {
 			found = append(found, one)
 			return nil
-		})
+		}
+		var err error
+		if a.Contains != "" {
+			err = counters.ListContaining(ctx, a.Prefix, a.Contains, each)
+		} else {
+			err = counters.List(ctx, a.Prefix, each)
+		}
 		return answer{"names": names(found)}, err
 	case "top":
 		found, err := counters.Top(ctx, a.Prefix, a.N)
@@ -128,13 +135,17 @@ func main() {
 	var options struct {
 		URL      string
 		Interval float64
+		Patience float64
 		Most     int
 	}
 	if err := json.Unmarshal([]byte(os.Args[1]), &options); err != nil {
 		log.Fatal(err)
 	}
-	interval := time.Duration(options.Interval * float64(time.Second))
-	counters, err := countersink.New(options.URL, countersink.Options{Interval: interval, Most: options.Most})
+	counters, err := countersink.New(options.URL, countersink.Options{
+		Interval: time.Duration(options.Interval * float64(time.Second)),
+		Patience: time.Duration(options.Patience * float64(time.Second)),
+		Most:     options.Most,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

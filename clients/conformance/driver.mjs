@@ -5,8 +5,8 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { Client, RequestError } from "countersink";
 
-const { url, interval = 0.2, ...options } = JSON.parse(process.argv[2]);
-const counters = new Client(url, { interval: interval * 1_000, ...options });
+const { url, interval = 0.2, patience, most } = JSON.parse(process.argv[2]);
+const counters = new Client(url, { interval: interval * 1_000, most, patience: patience && patience * 1_000 });
 
 const steps = {
   incr({ name, each = 0, times = 1, by, id }) {
@@ -22,9 +22,9 @@ const steps = {
     return { value: typeof value === "bigint" ? String(value) : value, exact, exists };
   },
   get_many: async ({ names }) => ({ values: (await counters.getMany(names)).map(({ value }) => value) }),
-  async list({ prefix }) {
+  async list({ prefix, contains }) {
     const names = [];
-    for await (const { name } of counters.list(prefix, { page: 2 })) names.push(name);
+    for await (const { name } of counters.list(prefix, { page: 2, contains })) names.push(name);
     return { names };
   },
   top: async ({ prefix, n }) => ({ names: (await counters.top(prefix, n)).map(({ name }) => name) }),

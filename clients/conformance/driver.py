@@ -47,7 +47,7 @@ STEPS = {
     "dropped": lambda: {"dropped": counters.dropped},
     "get": get,
     "get_many": lambda names: {"values": [counter.value for counter in counters.get_many(names)]},
-    "list": lambda prefix: {"names": [counter.name for counter in counters.list(prefix, page=2)]},
+    "list": lambda **asked: {"names": [counter.name for counter in counters.list(**asked, page=2)]},
     "top": lambda prefix, n: {"names": [counter.name for counter in counters.top(prefix, n)]},
     "watch": watch,
     "series": lambda name, period: {"total": counters.series(name, period).total},

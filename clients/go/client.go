@@ -18,11 +18,13 @@ import (
 )
 
 const (
-	mostNames    = 1_000
-	longestQuery = 12_000           // bytes of a URL; the service accepts a request line of 16,384
-	shortestTry  = time.Second      // one attempt at least, however short the patience
-	silence      = 30 * time.Second // after which a stream is given up. The service sends something every ten seconds
-	largestLine  = 1 << 20          // bytes of a line of a stream
+	mostNames     = 1_000
+	longestQuery  = 12_000           // bytes of a URL; the service accepts a request line of 16,384
+	shortestTry   = time.Second      // one attempt at least, however short the patience
+	usualPatience = 30 * time.Second // for a stream, and for a list that has begun
+	readPatience  = 2 * time.Second  // for a read, since a page may wait for it
+	silence       = 30 * time.Second // after which a stream is given up. The service sends something every ten seconds
+	largestLine   = 1 << 20          // bytes of a line of a stream
 )
 
 // Options of a client. The zero value of each field means its default.
@@ -34,7 +36,8 @@ type Options struct {
 	// Most is the number of names and ids that the client holds at most, besides as many that it is sending; 100,000 by
 	// default.
 	Most int
-	// Patience is how long a read is tried again; 30 s by default.
+	// Patience is how long reads and streams are tried again. By default 2 s for reads, since a page may wait for them,
+	// and 30 s for streams and for a list that has begun.
 	Patience time.Duration
 	// Header has headers of all requests.
 	Header http.Header
@@ -47,9 +50,10 @@ type Options struct {
 // Client counts in the background. What only the client holds is lost if its process ends before Flush or Close. All
 // methods may be called from any goroutine.
 type Client struct {
-	transport *transport
-	sender    *sender
-	patience  time.Duration
+	transport    *transport
+	sender       *sender
+	patience     time.Duration
+	readPatience time.Duration
 }
 
 // Counter is a counter as the service reads it. Value is the sum of Applied and Pending.
@@ -101,8 +105,9 @@ func New(address string, options Options) (*Client, error) {
 	if options.Most == 0 {
 		options.Most = 100_000
 	}
+	patience, reads := options.Patience, options.Patience
 	if options.Patience == 0 {
-		options.Patience = 30 * time.Second
+		patience, reads = usualPatience, readPatience
 	}
 	if options.Logf == nil {
 		options.Logf = log.Printf
@@ -111,7 +116,7 @@ func New(address string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{found, newSender(found, options), options.Patience}, nil
+	return &Client{found, newSender(found, options), patience, reads}, nil
 }
 
 // Incr adds one to a counter, in the background. It does not wait for the service, and can't fail.
@@ -175,10 +180,20 @@ type page struct {
 
 // List calls `each` with all counters under the prefix, in the order of their names, until it returns an error.
 func (c *Client) List(ctx context.Context, prefix string, each func(Counter) error) error {
-	query := url.Values{"prefix": {prefix}}
+	return c.list(ctx, url.Values{"prefix": {prefix}}, each)
+}
+
+// ListContaining is List for those counters under the prefix whose names have this part. The service must keep its data
+// in a SQLite file.
+func (c *Client) ListContaining(ctx context.Context, prefix, part string, each func(Counter) error) error {
+	return c.list(ctx, url.Values{"prefix": {prefix}, "contains": {part}}, each)
+}
+
+func (c *Client) list(ctx context.Context, query url.Values, each func(Counter) error) error {
+	patience := c.readPatience
 	for {
 		found := page{}
-		if err := c.ask(ctx, "/v1/counters?"+query.Encode(), &found); err != nil {
+		if err := c.askFor(ctx, patience, "/v1/counters?"+query.Encode(), &found); err != nil {
 			return err
 		}
 		for _, one := range found.Counters {
@@ -190,6 +205,7 @@ func (c *Client) List(ctx context.Context, prefix string, each func(Counter) err
 			return nil
 		}
 		query.Set("page_token", found.Next)
+		patience = c.patience
 	}
 }
 
@@ -328,9 +344,13 @@ func (c *Client) event(kind, data string, each func(Counter) error) error {
 	return each(found)
 }
 
-// ask repeats the request until there is an answer, or the patience is over.
 func (c *Client) ask(ctx context.Context, path string, into any) error {
-	until, again := time.Now().Add(c.patience), retries{}
+	return c.askFor(ctx, c.readPatience, path, into)
+}
+
+// askFor repeats the request until there is an answer, or the patience is over.
+func (c *Client) askFor(ctx context.Context, patience time.Duration, path string, into any) error {
+	until, again := time.Now().Add(patience), retries{}
 	for {
 		limit := time.Until(until)
 		if limit < shortestTry {

@@ -5,7 +5,10 @@ export interface Options {
   interval?: number;
   /** Names and ids that the client holds at most, besides as many that it is sending; 100,000 by default. */
   most?: number;
-  /** Milliseconds for which a read is tried again; 30,000 by default. */
+  /**
+   * Milliseconds for which reads and streams are tried again. By default 2,000 for reads, since a page may wait for
+   * them, and 30,000 for streams and for a list that has begun.
+   */
   patience?: number;
   /** Headers of all requests. */
   headers?: Record<string, string>;
@@ -65,8 +68,11 @@ export class Client {
   /** Read several counters; the answers are in the same order. */
   getMany(names: Iterable<string>, options?: { maxAge?: number }): Promise<Counter[]>;
 
-  /** All counters under the prefix, in the order of their names. */
-  list(prefix?: string, options?: { page?: number }): AsyncGenerator<Counter, void, undefined>;
+  /**
+   * All counters under the prefix, in the order of their names. With `contains`, those whose names have that part, if
+   * the service keeps its data in a SQLite file.
+   */
+  list(prefix?: string, options?: { page?: number; contains?: string }): AsyncGenerator<Counter, void, undefined>;
 
   /** The n largest counters under the prefix, the largest first. */
   top(prefix?: string, n?: number): Promise<Counter[]>;

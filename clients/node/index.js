@@ -10,20 +10,24 @@ const { LONGEST_TIMER, ONE_TRY, RejectedError, RequestError, Retries, Unavailabl
 const MOST_NAMES = 1_000;
 const LONGEST_QUERY = 12_000; // characters of a URL; the service accepts a request line of 16,384 bytes
 const SHORTEST_TRY = 1_000; // ms of one attempt at least, however short the caller's patience
+const PATIENCE = 30_000; // ms for which a stream, or a list that has begun, is tried again
+const READ_PATIENCE = 2_000; // ms for which a read is, since a page may wait for it
 const SILENCE = 30_000; // ms after which a stream is given up. The service sends something every ten seconds
 
 class Client {
   #transport;
   #sender;
   #patience;
+  #readPatience;
 
-  constructor(url, { key, interval = 200, most = 100_000, patience = 30_000, headers, tls } = {}) {
-    for (const [name, value] of Object.entries({ interval, most, patience })) {
+  constructor(url, { key, interval = 200, most = 100_000, patience, headers, tls } = {}) {
+    for (const [name, value] of Object.entries({ interval, most, patience: patience ?? PATIENCE })) {
       if (!(typeof value === "number" && value >= 0)) throw new TypeError(`${name} must be a number, 0 or more`);
     }
     this.#transport = new transport.Transport(url, { key, headers, tls });
     this.#sender = new Sender(this.#transport, interval, most);
-    this.#patience = patience;
+    this.#patience = patience ?? PATIENCE;
+    this.#readPatience = patience ?? READ_PATIENCE;
   }
 
   incr(name, by = 1, options = undefined) {
@@ -68,10 +72,11 @@ class Client {
     return found;
   }
 
-  async *list(prefix = "", { page = 100 } = {}) {
+  async *list(prefix = "", { page = 100, contains } = {}) {
     let token;
     do {
-      const answer = await this.#ask(`/v1/counters${query([["prefix", prefix], ["limit", page], ["page_token", token]])}`);
+      const asked = query([["prefix", prefix], ["limit", page], ["page_token", token], ["contains", contains]]);
+      const answer = await this.#ask(`/v1/counters${asked}`, token && this.#patience);
       yield* answer.counters.map(counterOf);
       token = answer.next_page_token;
     } while (token);
@@ -117,8 +122,8 @@ class Client {
   }
 
   /** Repeat the request until there is an answer, or the patience is over. */
-  async #ask(path) {
-    const until = performance.now() + this.#patience;
+  async #ask(path, patience = this.#readPatience) {
+    const until = performance.now() + patience;
     const retries = new Retries();
     for (;;) {
       try {

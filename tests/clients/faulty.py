@@ -27,7 +27,7 @@ class Asked:
 
 @dataclass
 class Fault:
-    """What is done to the next requests of this method; with `has`, to those whose bodies have this text."""
+    """What is done to the next requests of this method; with `has`, to those whose paths or bodies have this text."""
 
     kind: str
     times: int = 1
@@ -104,7 +104,7 @@ class Faulty:
 
     def _fault(self, asked: Asked) -> Fault | None:
         for fault in self.faults:
-            if fault.method == asked.method and fault.has.encode() in asked.body:
+            if fault.method == asked.method and fault.has.encode() in asked.path.encode() + asked.body:
                 fault.times -= 1
                 if not fault.times:
                     self.faults.remove(fault)

@@ -140,7 +140,7 @@ async def play(scenario: Scenario, command: Built, there: Processes) -> None:
             direct.increment_many(deltas)
 
     async with faulty(service.port, count) as proxy:
-        driver = await Driver.start(command, {"url": proxy.url, **scenario.get("open", {})})
+        driver = await Driver.start(command, {"url": proxy.url, "patience": LONGEST, **scenario.get("open", {})})
         run = Run(there, service, proxy, driver)
         try:
             for step in scenario["steps"]:

@@ -69,7 +69,11 @@ async def test_what_a_page_tells_you_to_type_works(page: Path, service: Running,
     async with AsyncClient(service.url) as counters:
         await counters.increment("counted before", wait=10)
     for language, block in blocks(page, "sh", "python"):
-        text = block.replace(SERVICE, service.url).replace(COMMAND, f"{sys.executable} -m countersink")
+        text = (
+            block.replace(f'"{SERVICE}")', f'"{service.url}", patience=60)')
+            .replace(SERVICE, service.url)
+            .replace(COMMAND, f"{sys.executable} -m countersink")
+        )
         await works(["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text], service.url, tmp_path)
     if page == WAREHOUSE:
         check_tables(tmp_path)

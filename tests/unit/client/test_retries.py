@@ -60,6 +60,16 @@ async def test_retry_after_is_honoured() -> None:
         assert time.monotonic() - begun >= 1.0
 
 
+async def test_a_page_does_not_wait_long_for_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("countersink.calls.READ_PATIENCE", 2.0)  # as it is outside of tests
+    async with scripted(problem(503, "later", Retry_After="3")) as server, AsyncClient(server.url) as client:
+        reads = (client.get("a"), client.get_many(["a"]), client.top(), client.series("a"), anext(client.list()))
+        for read in reads:
+            with pytest.raises(UnavailableError):
+                await read
+    assert len(server.asked) == len(reads)
+
+
 async def test_a_retry_after_that_is_longer_than_the_patience_is_not_waited_for() -> None:
     async with (
         scripted(problem(507, "the disk is full: free some space", Retry_After="1000")) as server,
