@@ -38,7 +38,7 @@ mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit",
     lambda commit: lambda self, *what: replace(commit(self, *what), receipts=())
 )
 
-mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.Adding._without_done", JOBS)(
+mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.Adding._without_done", JOB_WORKER)(
     returning_later({})
 )
 
@@ -115,9 +115,9 @@ async def _(self: Any, tokens: Any) -> None:
 mutation("a task that can't be done keeps its place", "flusher.jobs.worker.Runner._done", JOB_WORKER, LOOPS)(
     calling(TRIES=10**9)
 )
-mutation("the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOBS)(
-    returning_later(())
-)
+mutation(
+    "the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOB_WORKER
+)(returning_later(()))
 
 mutation(
     "who goes through a job once more stops at what is done",

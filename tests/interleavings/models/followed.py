@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tests.interleavings.models.explore import RuledModel
 
 FORCE: Final = 2
-END: Final = 6
+END: Final = 4
 RULES: Final = frozenset({"promise", "then", "end"})
 """Each of them is needed: who commits has promised; after it took what it commits; and a promise that has ended is made
 again.
@@ -32,6 +32,7 @@ class State(NamedTuple):
     promised: int = 0
     """Until when somebody may follow no rules, as the store has it. 0: nobody ever did."""
     flushers: tuple[Flusher, ...] = (Flusher(), Flusher())
+    """In no order: they are alike."""
     lacks: tuple[int, ...] = (0,) * (END + 1)
     """Of each period, whether its bucket lacks something."""
 
@@ -65,4 +66,4 @@ class Model(RuledModel):
 
 
 def _with(s: State, number: int, one: Flusher) -> State:
-    return s._replace(flushers=(one, s.flushers[1]) if number == 0 else (s.flushers[0], one))
+    return s._replace(flushers=tuple(sorted((one, s.flushers[1 - number]))))

@@ -62,7 +62,6 @@ class State(NamedTuple):
 class Rules:
     """The rules, each of which can be taken away."""
 
-    increments: int = 1
     ends_publishes: bool = True
     """P answers nothing after it made its list."""
     lists_confirmed: bool = True
@@ -77,8 +76,11 @@ class Rules:
     """The removal of the record voids bases."""
 
 
-def first(rules: Rules) -> State:
-    return State((0,) * rules.increments, (0,) * rules.increments)
+def first(answered: int = 0) -> State:
+    """One increment that is not published yet; or so many that are answered, and pending."""
+    if answered == 0:
+        return State((0,), (0,))
+    return State((ANSWERED,) * answered, (0,) * answered, entries=frozenset(range(answered)))
 
 
 def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:

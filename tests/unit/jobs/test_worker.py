@@ -159,6 +159,16 @@ async def test_a_full_shard_is_left_alone() -> None:
     assert (await parts.store.shards(["a", "b"])) == {"a": 2, "b": 1}
 
 
+async def test_a_page_that_was_added_to_in_part_gets_the_rest_alone() -> None:
+    parts = Parts()
+    await parts.count("a", "b", "c")
+    await parts.start()
+    job = (await parts.standing()).job
+    await parts.adding()(job, ["b"])
+    assert await parts.adding()(job, ["a", "b", "c"]) == PageOutcome(3, 3)
+    assert await parts.totals() == {"a": 11, "b": 11, "c": 11}
+
+
 async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_more() -> None:
     parts = Parts(page=2)
     await parts.count("a", "b", "c", "d", "e")
