@@ -56,7 +56,6 @@ def check(what: str, name: str, flaw: str | None) -> None:
 
 
 def header_of_caller(key: str | None) -> dict[str, str]:
-    """The header with the key that says who sends a request."""
     if key is None:
         return {}
     check("the key", "key", None if _KEY.fullmatch(key) else "must be printable ASCII without spaces")
@@ -100,7 +99,6 @@ def queries(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
-    """The path of a stream, with its query."""
     check("what to watch", "name", None if bool(names) != (prefix is not None) else "must be names or a prefix")
     for name in names:
         check("the counter's name", "name", flaw_of_name(name))

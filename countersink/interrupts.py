@@ -81,7 +81,6 @@ class Bell:
             self._rings.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it rang in time."""
         try:
             self._rings.get(timeout=None if timeout is None else min(max(timeout, 0.0), LONGEST))
         except Empty:
@@ -105,7 +104,6 @@ class Moment:
             bell.ring()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it has happened in time."""
         bell = Bell()
         self._waiting.add(bell)
         try:

@@ -31,8 +31,6 @@ AT_EXIT: Final = 2.0
 
 
 class Living(Protocol):
-    """What sends in the background."""
-
     def forked(self) -> None: ...
 
     def end_by(self, deadline: float) -> None: ...
@@ -104,8 +102,6 @@ SHORTEST_PAUSE: Final = 0.1
 
 
 class Pause(NamedTuple):
-    """Until when to wait."""
-
     shortest: float
     """While somebody waits for it."""
     full: float
@@ -154,7 +150,6 @@ class Batch:
         return now() - self._made
 
     def __len__(self) -> int:
-        """Names and increments with ids."""
         return len(self._sums) + len(self._items)
 
     @property
@@ -203,7 +198,6 @@ class Batch:
         return calls, str(flaws[0]["reason"]) if flaws else ""
 
     def _entries(self) -> "list[tuple[str, int, int]]":
-        """The counter, the delta and the calls of each item."""
         if self._items:
             return [(item.counter, item.delta, calls) for item, calls in self._items.items()]
         return [(name, delta, calls) for name, (delta, calls) in self._sums.items()]
@@ -435,14 +429,12 @@ class Sender:
                 done.set()
 
     def _sleep(self) -> None:
-        """Sleep until there is something to do."""
         self.mark = ASLEEP
         if not self._tally.events and not self._flushes and self._deadline is None:
             self._bell.wait()
         self.mark = CROWDED
 
     def _wait(self) -> None:
-        """Until the next round."""
         begun = time.monotonic()
         while True:
             if self._hurries():

@@ -80,11 +80,9 @@ class Tally:
 
     @property
     def dropped(self) -> int:
-        """Increments that do not count."""
         return sum(calls for calls, _ in list(self.drops.values())) + _MANY - length_hint(self._refused)
 
     def held(self) -> int:
-        """Names and increments with ids."""
         return len(self.sums) + len(self.items)
 
     def add(self, name: Any, by: Any, id_: Any) -> None:
@@ -193,7 +191,6 @@ class Tally:
 
 
 def _apart(all_of_it: dict[K, V], most: int | None) -> tuple[dict[K, V], dict[K, V]]:
-    """The first ones, and the rest."""
     if most is None or len(all_of_it) <= most:
         return all_of_it, {}
     rest = iter(all_of_it.items())

@@ -210,7 +210,6 @@ class Transport:
         self.closed = Moment()
 
     def close(self) -> None:
-        """Close all connections. Attempts that are on their way fail."""
         self.closed.set()
         while self._idle:
             self._idle.pop().close()
@@ -272,7 +271,6 @@ class Transport:
         return failed
 
     def _check(self, response: HTTPResponse, said: bytes) -> None:
-        """Raise the error if this is no answer 2xx."""
         status = response.status
         if 200 <= status < 300:  # noqa: PLR2004 (success)
             return
@@ -400,8 +398,6 @@ class _Incoming(io.RawIOBase):
 
 
 class _Buffer(io.BufferedReader):
-    """Knows whether more came than was read."""
-
     raw: _Incoming
     has_more = False
 

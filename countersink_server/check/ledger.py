@@ -167,7 +167,6 @@ class Verdict(NamedTuple):
 
 
 def judged(sums: Mapping[str, Sums], values: Mapping[str, int]) -> Verdict:
-    """Compare what was sent with the last values."""
     all_of = [(one, values.get(name, 0)) for name, one in sums.items()]
     return Verdict(
         accepted=sum(one.accepted for one, _ in all_of),

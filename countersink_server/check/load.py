@@ -35,8 +35,6 @@ READERS: Final = 4
 
 
 class Load:
-    """What the clients share."""
-
     def __init__(self, transport: Callable[[], Transport], ledger: Ledger, prefix: str) -> None:
         """Each client has a transport of its own."""
         self._transport = transport
@@ -104,7 +102,6 @@ class Load:
                 self._ledger.accepted(add)
 
     def _add(self, transport: Transport, chance: random.Random, deltas: Mapping[str, int], request: Request) -> None:
-        """Send it until the answer is clear."""
         add = self._ledger.sends(deltas)
         unclear, pause, give_up = False, 0.05, 0.0
         while True:

@@ -55,16 +55,12 @@ def add_commands(commands: Commands) -> None:
 
 
 class Verdict(NamedTuple):
-    """The verdict on one counter."""
-
     mark: str
     said: str
 
 
 @dataclass(slots=True)
 class _Count:
-    """The number of counters with each verdict, and other faults."""
-
     marks: dict[str, int] = field(default_factory=lambda: {AGREES: 0, DIFFERS: 0, UNKNOWN: 0})
     wrong: list[str] = field(default_factory=list)
 
@@ -342,8 +338,6 @@ _LINES: Final = """
 
 
 class Line(NamedTuple):
-    """What the audit found for one counter."""
-
     counter: str
     said: int
     """The sum according to receipts, including deleted ones that are carried on."""
@@ -444,7 +438,6 @@ class Ledger:
         return self._db.execute("SELECT 1 FROM commits WHERE time = ?", (time,)).fetchone() is not None
 
     def _add_flaws(self, flaws: Iterable[tuple[str, str]]) -> None:
-        """Keep the first flaw of each counter."""
         rows = [(counter, flaw) for counter, flaw in flaws if flaw]
         self._db.executemany("INSERT OR IGNORE INTO flaws VALUES (?, ?)", rows)
 

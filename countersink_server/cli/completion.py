@@ -156,7 +156,6 @@ SHELLS: Final[Mapping[str, Callable[[Mapping[str, Sequence[Word]]], str]]] = {"b
 
 
 def _paths(commands: Mapping[str, Sequence[Word]]) -> str:
-    """A pattern of a shell for all commands."""
     return "|".join(shlex.quote(path) for path in commands if path != PROGRAM)
 
 

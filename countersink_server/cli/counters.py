@@ -339,12 +339,10 @@ async def _copy(chunks: AsyncIterator[bytes], out: BinaryIO) -> None:
 
 
 def _target(file: str) -> Path:
-    """The path that symbolic links lead to."""
     return Path(file).resolve()
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is a device or a pipe."""
     return path.exists() and not path.is_file()
 
 

@@ -153,8 +153,6 @@ async def _drop(options: argparse.Namespace) -> None:
 
 @dataclass(slots=True)
 class _Total:
-    """The sums of a replay: increments and letters."""
-
     as_json: bool
     counted: int = 0
     already: int = 0
@@ -178,7 +176,6 @@ class _Total:
 
 
 def _tell_missed(wanted: LetterFilter, *, complete: bool) -> None:
-    """Raise an error that names the letters that were asked for and not found."""
     flush()  # an error would discard the buffer
     if missed := wanted.missed():
         said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
@@ -199,7 +196,6 @@ _STATES: Final = {
 
 
 def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
-    """One line of a list."""
     sums = sums_of(opened.envelopes)
     what = f"{_increments(opened.increments)}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
@@ -220,7 +216,6 @@ def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
 
 
 def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str]:
-    """Everything known about one letter."""
     delivery = opened.letter.delivery
     message = delivery.message
     yield f"id          {plain(opened.id)}"
@@ -264,7 +259,6 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
 
 
 def outcome_of(outcome: ReplayOutcome) -> str:
-    """One line of a replay."""
     said = []
     if outcome.counted:
         said.append(f"{_increments(outcome.counted)} counted")
@@ -279,7 +273,6 @@ def outcome_of(outcome: ReplayOutcome) -> str:
 
 
 def json_of_outcome(outcome: ReplayOutcome) -> str:
-    """The outcome as JSON: numbers of increments, and why some are left."""
     numbers = {name: getattr(outcome, name) for name in ("counted", "already", "dropped", "left")}
     return json_line({"id": outcome.opened.id} | numbers | {"why": outcome.why})
 

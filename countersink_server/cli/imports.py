@@ -93,7 +93,6 @@ def _source(settings: Settings, options: argparse.Namespace) -> AbstractAsyncCon
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other."""
     name, kind, names, refuse = options.variant, options.kind, options.names, options.refuse
     match, fields = options.match, options.fields
     variant = VARIANTS.get(name)
@@ -141,8 +140,6 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
 
 @dataclass(slots=True)
 class Report:
-    """Counts the outcomes and prints them."""
-
     json: bool
     all_: bool = field(kw_only=True)
     dry: bool = field(kw_only=True)

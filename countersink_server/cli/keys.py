@@ -182,7 +182,6 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _said(key: Key, now: float) -> dict[str, Any]:
-    """Everything about a key but its secret."""
     lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
     texts = {name: getattr(key, name) or None for name in ("google", "rate", "owner", "expires", "note")}
     of_pages = {name: getattr(key, name) for name in ("client_rate", "max_delta", "max_new") if key.publishable}

@@ -110,8 +110,6 @@ class JobSite(NamedTuple):
 
 
 class JobRequest(NamedTuple):
-    """The job that the command line asked for."""
-
     id: str
     kind: str
     prefix: str
@@ -224,7 +222,6 @@ def _map(options: argparse.Namespace) -> None:
 
 
 def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
-    """The kind of job that is asked for, and its number."""
     days = _days(options)
     numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: days}
     flags = {RESET: options.reset, DELETE: options.delete and days is None}

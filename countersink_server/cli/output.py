@@ -32,7 +32,6 @@ def note(line: str) -> None:
 
 
 def json_of(value: Mapping[str, Any]) -> str:
-    """The value on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 

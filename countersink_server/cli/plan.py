@@ -218,7 +218,6 @@ def _bigtable(rate: float, price: tuple[float, float]) -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """The table, and what it does not say."""
     ids = {"none": "no ids", "batch": "an id for each batch", "each": "an id for each increment"}[found["ids"]]
     yield f"traffic: {_said(found['rate'])} increments/s, counters: {found['counters']:,}, {ids}"
     envelopes = _said(found["envelopes_per_second"])

@@ -51,8 +51,6 @@ def add_commands(commands: Commands) -> None:
 
 
 class Sample(NamedTuple):
-    """One line of the metrics."""
-
     labels: Mapping[str, str]
     value: float
 

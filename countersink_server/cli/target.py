@@ -47,7 +47,6 @@ def add_service(parser: Parser, *, patience: bool = True) -> None:
 
 
 def add_only_service(parser: Parser, instead: str) -> None:
-    """The command needs a running service."""
     parser.add_argument("--url", help=_URL_HELP)
     parser.add_argument("--data", action=Refused, instead=instead)
 
@@ -68,7 +67,6 @@ def add_either(parser: Parser, help_: str) -> None:
 
 
 def add_neither(parser: Parser, instead: str) -> None:
-    """The command works on something else."""
     for option in ("--url", "--data"):
         parser.add_argument(option, action=Refused, instead=instead)
 
@@ -84,7 +82,6 @@ def add_patience(parser: Parser, only: str = "") -> None:
 
 
 def url_of(options: argparse.Namespace) -> str:
-    """The URL of the service."""
     variable = os.environ.get(URL_VARIABLE)
     url: str = options.url or variable or URL
     options.target = urls.shown(url).rstrip("/")
@@ -189,7 +186,6 @@ def line_of(error: BaseException) -> str:
 
 
 def with_target(said: str, options: Any) -> str:
-    """The reason for a failure, and what the command talked to."""
     target: str = getattr(options, "target", "")
     return said if not target or target in said else f"{said} ({target})"
 
@@ -256,8 +252,6 @@ class PatientClient(AsyncClient):
 
 
 class _LastFailure(logging.Handler):
-    """Keeps what the client logs of an attempt that failed."""
-
     def __init__(self) -> None:
         super().__init__()
         self.text = ""

@@ -70,7 +70,6 @@ class Operations(NamedTuple):
         return sum(self)
 
     def a_month(self, prices: Prices) -> tuple[float, float]:
-        """The lowest and the highest cost in dollars."""
         low, high = (sum(n * pair[end] for n, pair in zip(self, prices, strict=True)) for end in (0, 1))
         return low * MONTH / PRICED, high * MONTH / PRICED
 
@@ -153,8 +152,6 @@ round. What is applied later is asked for once more, by itself.
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What comes."""
-
     rate: float
     """Increments per second."""
     counters: int = 1
@@ -233,7 +230,6 @@ class TrafficPlan:
 
     @property
     def _hottest(self) -> float:
-        """How often a counter is written per second."""
         return min(self.commits, self.traffic.rate / self.traffic.counters)
 
     def _shards(self, writes: float) -> int:
@@ -282,7 +278,6 @@ class TrafficPlan:
 
 
 def takes(traffic: Traffic) -> int:
-    """Increments per second that one ingest takes."""
     return BATCHED if traffic.ids == "batch" else SINGLES
 
 

@@ -63,7 +63,6 @@ class WatchTable:
         return was_set
 
     def tick(self) -> None:
-        """A second has passed."""
         for row in self._rows.values():
             row.rates.append((row.counter.value - row.ticked) / TICK)
             row.ticked = row.counter.value
@@ -81,7 +80,6 @@ class WatchTable:
         self._height = len(shown)
 
     def lines(self, columns: int, most: int, *, bars: bool) -> Sequence[str]:
-        """The table, in at most so many columns and lines."""
         rows = [*self._rows.values()]
         left = 0
         if len(rows) > most:
@@ -146,8 +144,6 @@ def add_commands(commands: Commands) -> None:
 
 
 class CounterChange(NamedTuple):
-    """A counter that has changed, or that is read for the first time."""
-
     counter: Counter
     difference: int | None
     rate: float | None
@@ -155,8 +151,6 @@ class CounterChange(NamedTuple):
 
 
 class Differences:
-    """Compares each counter with what it was."""
-
     def __init__(self) -> None:
         self._before: dict[str, tuple[Counter, float]] = {}
 

@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a copy goes."""
-
     store: Store
     arrivals: Arrivals
     overlay: Overlay
@@ -53,8 +51,6 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy did, and what differs at the end."""
-
     counters: int = 0
     """Counters of the origin."""
     changed: int = 0
@@ -73,8 +69,6 @@ Progress = Callable[[str, int], None]
 
 
 class Copier:
-    """Copies from one origin to one place."""
-
     def __init__(
         self, origin: Origin, place: Place, clock: Clock, options: ImportOptions, *, merge: bool, progress: Progress
     ) -> None:
@@ -282,7 +276,6 @@ async def pages_of(origin: Origin, prefix: str) -> AsyncGenerator[Sequence[Forei
 
 
 async def batched(pages: AsyncIterator[Sequence[T]], size: int) -> AsyncGenerator[Sequence[T], None]:
-    """The same items, so many at once."""
     rest: list[T] = []
     async for page in pages:
         rest += page

@@ -39,8 +39,6 @@ RETRY_FOR: Final = 20.0
 
 
 class ImportOutcome(NamedTuple):
-    """The result for one counter."""
-
     name: str
     total: int
     """Its total in the source."""
@@ -51,8 +49,6 @@ class ImportOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """The options of an import."""
-
     receipts_live: Millis
     shards: int = 1
     """Shards of a counter that does not exist here yet."""
@@ -63,8 +59,6 @@ class ImportOptions:
 
 
 class Importer:
-    """Imports one source into one store."""
-
     def __init__(
         self,
         source: Source,
@@ -188,7 +182,6 @@ class Importer:
         return Commit((receipt,), tuple(adds), marks=tuple(todo), bounds=bounds, changes=changes)
 
     async def _apply(self, commit: Commit) -> bool:
-        """Apply the commit; returns whether it happened."""
         key = commit.receipts[0].key
         try:
             time = await self._insist(lambda: self._store.apply(commit))
@@ -211,8 +204,6 @@ def went_back(total: int, mark: int) -> bool:
 
 @dataclass(slots=True)
 class _Work:
-    """The state of one batch."""
-
     totals: dict[str, int]
     """Totals of the counters that are not done."""
     outcomes: list[ImportOutcome] = field(default_factory=list)

@@ -27,8 +27,6 @@ def without_secrets(text: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    """A line for people."""
-
     def __init__(self) -> None:
         super().__init__(FORMAT)
 
@@ -37,8 +35,6 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A line for programs: one JSON object."""
-
     def __init__(self, project: str) -> None:
         """`project`: the Google Cloud project whose traces are meant, or empty."""
         super().__init__()
@@ -77,7 +73,6 @@ KINDS: Final = 1_000
 
 
 def set_up(settings: Settings) -> None:
-    """Log to standard error, as the settings say."""
     handler = logging.StreamHandler()
     handler.addFilter(RepeatLimit())
     project = settings.broker.removeprefix(PUBSUB).partition("/")[0] if settings.broker.startswith(PUBSUB) else ""

@@ -275,7 +275,6 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _pushing(pusher: metrics.MetricsPusher | None) -> AsyncIterator[None]:
-    """Push the metrics again and again meanwhile, and once more at the end."""
     if pusher is None:
         yield
         return
@@ -296,7 +295,6 @@ def patience_of(stop: Stop, settings: Settings) -> float:
 
 
 def show_in_metrics(parts: Parts, settings: Settings) -> None:
-    """What this process is, and which others the fleet knows."""
     broker = urls.scheme_of(settings.broker)
     overlay = "sqlite" if broker == "sqlite" else urls.scheme_of(settings.overlay)
     metrics.START.labels(broker, urls.scheme_of(settings.store) or broker, overlay).set_to_current_time()
@@ -335,7 +333,6 @@ async def _read_gauges() -> None:
 
 
 def stopping() -> Stop:
-    """An event that SIGTERM or Ctrl-C sets."""
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

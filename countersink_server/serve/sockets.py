@@ -95,8 +95,6 @@ class Address(NamedTuple):
 
 
 class Sockets(NamedTuple):
-    """The sockets that a process listens on."""
-
     public: socket.socket | None
     admin: socket.socket | None = None
     """The listener for admin routes and metrics, if they have one of their own."""
@@ -104,7 +102,6 @@ class Sockets(NamedTuple):
     """The sockets for StatsD lines."""
 
     def described(self) -> str:
-        """Where they are, for people."""
         found = [url_of(self.public)] if self.public is not None else []
         if self.admin is not None:
             found.append(f"admin on {url_of(self.admin)}")
@@ -183,7 +180,6 @@ def _port(option: str) -> str:
 
 
 def _packets(tcp: socket.socket, address: Address) -> socket.socket:
-    """A socket for UDP at the port of this one."""
     udp = socket.socket(tcp.family, socket.SOCK_DGRAM)
     try:
         if tcp.family == socket.AF_INET6:

@@ -33,8 +33,6 @@ OPTION: Final = "--worker-metrics"
 
 
 class WorkerMetrics:
-    """The memory of all workers, in the process that starts them."""
-
     def __init__(self, count: int) -> None:
         self.descriptors = [instruments.make_shared() for _ in range(count)]
         self._cells = [instruments.shared(one, writes=True) for one in self.descriptors]
@@ -94,8 +92,6 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
 
 @dataclass
 class _Keeper:
-    """Keeps one worker running."""
-
     number: int
     descriptors: Sequence[int]
     """The socket, the pipe from this process, and the socket for administrators if there is one."""

@@ -28,7 +28,6 @@ _SETTING: Final = "COUNTERSINK_MAX_WAITING"
 
 
 def weight_of(increments: int, size: int) -> int:
-    """The weight of increments that came in a body of `size` bytes."""
     return max(increments, size // BYTES)
 
 

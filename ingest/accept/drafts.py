@@ -28,16 +28,13 @@ class Batch:
     increments: int = 0
 
     def entries(self) -> int:
-        """The number of its entries in an envelope."""
         return len(self.sums) + len(self.keyed)
 
     def apart(self) -> "tuple[Batch, Batch]":
-        """The increments without an id, and those with one."""
         keyed = Batch(keyed=self.keyed, increments=len(self.keyed))
         return Batch(self.sums, self.counts, [], self.increments - keyed.increments), keyed
 
     def by_counter(self) -> dict[str, int]:
-        """The number of increments of each counter."""
         found = dict.fromkeys(self.sums, 1)
         found.update(self.counts)
         for item in self.keyed:
@@ -183,7 +180,6 @@ class Coalescer:
         return self._open is not None or bool(self._closed)
 
     def drafts(self) -> Iterator[Draft]:
-        """All drafts that have not been taken."""
         yield from self._closed
         if self._open is not None:
             yield self._open
@@ -207,7 +203,6 @@ class Coalescer:
         return draft
 
     def add_keyed(self, item: Increment) -> Draft:
-        """Add one increment with an id."""
         draft = self._open
         weight = abs(item.delta)
         if draft is None or draft.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
@@ -219,7 +214,6 @@ class Coalescer:
         return draft
 
     def add_batch(self, batch: Batch) -> list[Draft]:
-        """Add a batch. Returns the drafts that hold it."""
         drafts: dict[str, Draft] = {}
         if len(batch.sums) >= LARGE:
             for part in self._divide(batch):
@@ -307,11 +301,9 @@ class Pace:
         self._seen = 0
 
     def arrived(self) -> None:
-        """Called when a request's increments have come."""
         self._since += 1
 
     def started(self, now: float) -> None:
-        """Called when a publish of everything that had come starts."""
         self._last = now
         self._before, self._since, self._seen = self._since, 0, 0
 

@@ -89,7 +89,6 @@ class Credentials(NamedTuple):
     """X-Forwarded-For, line by line."""
 
     def size(self) -> int:
-        """How many characters it holds."""
         texts = (self.host or "", self.origin, self.asks_for, *self.authorization, *self.forwarded)
         return sum(map(len, texts))
 
@@ -196,7 +195,6 @@ class Caller(NamedTuple):
         return not self.only_counts if self.key is None else READ in self.key.may and self.is_valid()
 
     def is_valid(self) -> bool:
-        """Whether the key may still do what it might when the request came in."""
         return self.key is None or self.ring is None or self.ring.renewed(self.key) == self.key
 
     def check_key(self) -> None:
@@ -218,7 +216,6 @@ class Caller(NamedTuple):
             self.check_key()
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise a 403 if one of these counters is not the caller's."""
         if self.key is not None and self.key.prefixes:
             for name in names:
                 check_name(self.key, name)
@@ -231,7 +228,6 @@ class Caller(NamedTuple):
         batch.keyed = self.owned_items(batch.keyed)
 
     def check_prefix(self, prefix: str) -> None:
-        """Raise a 403 if not all counters under the prefix are the caller's."""
         if self.key is not None and not self.may_use(prefix):
             raise Problem(403, f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}")
 
@@ -288,11 +284,9 @@ class Caller(NamedTuple):
             self.bucket.take(increments)
 
     def owned(self, id_: str) -> str:
-        """The stored form of an id that this caller chose."""
         return owned(self.owner, id_)
 
     def owned_items(self, items: list[Increment]) -> list[Increment]:
-        """The increments with ids as they are stored."""
         if not self.owner and not any((item.id or "").startswith(OWNED) for item in items):
             return items
         return [item._replace(id=self.owned(item.id or "")) for item in items]
@@ -304,7 +298,6 @@ class Caller(NamedTuple):
         return batch_id(self.owner, self._guessable(content) + idempotency_key)
 
     def event_id(self, source: str, id_: str, content: Callable[[], bytes]) -> str:
-        """The same of a CloudEvent."""
         return event_id(self.owner, source, self._guessable(content) + id_)
 
     def _guessable(self, content: Callable[[], bytes]) -> str:
@@ -337,7 +330,6 @@ CALLER: Final["web.RequestKey[Caller]"] = (
 
 
 def check_name(key: Key, name: str) -> None:
-    """Raise a 403 if the key may not use this counter."""
     if key.prefixes and not name.startswith(key.prefixes):
         raise Problem(403, f"the key {key.id} may not use the counter {name[:100]!r}")
 

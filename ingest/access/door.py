@@ -148,7 +148,6 @@ class Door:
         return said.origin if is_theirs else ""
 
     def forget(self) -> None:
-        """Find all callers anew, because the keys have changed."""
         self._callers.clear()
 
     def _pages(self, need: frozenset[str]) -> frozenset[str]:
@@ -259,7 +258,6 @@ class Door:
 
 
 def _check_key(key: Key, target: Target, said: Credentials) -> None:
-    """Raise a 403 if the key may not do this."""
     method, path, need = target.method, target.path, target.need
     if key.publishable:
         # A browser does not name the page that shows a picture, or that reads from its own site.
@@ -384,7 +382,6 @@ class Doors:
         return refuse
 
     async def tend(self) -> None:
-        """Look at the keys file again and again."""
         await forever(self._look, self._settings.keys_interval)
 
     async def _look(self) -> None:

@@ -44,16 +44,12 @@ def refuse(detail: str) -> NoReturn:
 
 
 class UnverifiedError(Problem):
-    """Nobody has verified this token yet."""
-
     def __init__(self, token: str) -> None:
         super().__init__(401, "an ID token can't be used here: use a key", headers={"WWW-Authenticate": "Bearer"})
         self.token = token
 
 
 class Identity(NamedTuple):
-    """Whose a verified token is."""
-
     account: str
     ends: float
     """When the token expires, in seconds since 1970."""

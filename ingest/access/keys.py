@@ -82,7 +82,6 @@ class Key:
 
     @cached_property
     def may(self) -> frozenset[str]:
-        """Its scopes."""
         return frozenset(self.scopes)
 
     @cached_property
@@ -101,7 +100,6 @@ class Key:
 
     @cached_property
     def ends(self) -> float:
-        """When it expires, in seconds since 1970."""
         return math.inf if self.expires is None else datetime.fromisoformat(self.expires).timestamp()
 
 
@@ -128,8 +126,6 @@ def make(**entry: Any) -> tuple[Key, str]:
 
 
 class KeysFile(NamedTuple):
-    """What a file of keys holds."""
-
     keys: Sequence[Key] = ()
     secret: str = ""
     """What receipts are signed with, so that nobody can make one for what another owner has sent. Empty if the file has
@@ -318,7 +314,6 @@ class KeyRing:
         self._take(self._parsed(content))
 
     def find(self, text: str) -> Key | None:
-        """The key with this text, if it is one of ours."""
         return find(self._keys, text)
 
     def renewed(self, key: Key) -> Key | None:

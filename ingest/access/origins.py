@@ -36,7 +36,6 @@ def is_loopback(name: str) -> bool:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an address and no name."""
     try:
         ip_address(name.partition("%")[0])
     except ValueError:

@@ -49,7 +49,6 @@ class Bucket:
         self._then = clock.monotonic()
 
     def check(self, increments: int = 1) -> None:
-        """Raise `ShareError` if so many may not be sent now."""
         now = self._clock.monotonic()
         self._held = min(self._held + (now - self._then) * self.rate, self._most)
         self._then = now
@@ -77,7 +76,6 @@ class NewCounters(Shares):
         """When, and by which client."""
 
     def forget(self) -> None:
-        """Forget what was made more than an hour ago."""
         since = self._clock.monotonic() - HOUR
         while self._made and self._made[0][0] <= since:
             self.leave(self._made.popleft()[1], 1)
@@ -87,7 +85,6 @@ class NewCounters(Shares):
         self.enter(client, 1)
 
     def give_back(self, client: str) -> None:
-        """The last one of this client was not made."""
         for place in range(len(self._made) - 1, -1, -1):
             if self._made[place][1] == client:
                 del self._made[place]
@@ -102,7 +99,6 @@ class NewQuota(NamedTuple):
     client: str
 
     def flaw_of(self, name: str) -> str | None:
-        """Why the client may not make this counter now; None if it may."""
         made, share = self.made, ""
         made.forget()
         if made.left(1) >= 0:
@@ -118,13 +114,10 @@ class NewQuota(NamedTuple):
         self.made.add(self.client)
 
     def give_back(self) -> None:
-        """The last one was not made."""
         self.made.give_back(self.client)
 
 
 class Public(NamedTuple):
-    """What one client may send and read with a publishable key."""
-
     client: Bucket
     """The bucket of this client alone. The key's own bucket is for all of its clients."""
     most: int

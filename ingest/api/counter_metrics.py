@@ -36,8 +36,6 @@ class MetricsAsks(Age):
 
 
 class CounterMetricsRoute:
-    """Shows many totals at once."""
-
     def __init__(self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock) -> None:
         """Tenants take `turns` to read."""
         self._reader = reader

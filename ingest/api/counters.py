@@ -153,7 +153,6 @@ class ReadRoutes:
         return await self.read_one(name, asks.max_age)
 
     async def read_one(self, name: str, max_age: float | None = None) -> bytes:
-        """The JSON of a counter."""
         (reading,) = await self._reader.read((name,), max_age)
         return self._render(reading)
 
@@ -167,7 +166,6 @@ class ReadRoutes:
         return await self.read_many(call.caller, asks)
 
     async def read_many(self, caller: Caller, asks: ListAsks) -> bytes:
-        """The JSON of several counters."""
         async with caller.turn(self._turns):
             return await (self._named if asks.name else self._under)(caller, asks)
 

@@ -194,5 +194,4 @@ def _checked(caller: Caller, asks: Answering, found: Events) -> Events:
 
 
 def _id_of(event: Event, caller: Caller) -> str:
-    """The id of its envelope."""
     return caller.event_id(event.source, event.id, event.batch.content)

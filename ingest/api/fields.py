@@ -63,12 +63,10 @@ def ref(name: str) -> Schema:
 
 
 def is_a(name: str) -> Meta:
-    """The field has the schema with this name."""
     return Meta(extra_json_schema=ref(name))
 
 
 def an_object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) -> Schema:
-    """The schema of an object without other properties than these."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
 

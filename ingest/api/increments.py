@@ -214,7 +214,6 @@ class Totals:
         self._next: tuple[dict[str, None], asyncio.Task[_Totals]] | None = None
 
     async def of_one(self, name: str, *, with_exact: bool) -> bytes:
-        """The fields `value` and `exact` of an answer, or why they are missing."""
         found = await self._read([name])
         if isinstance(found, str):
             return _why(found)
@@ -457,7 +456,6 @@ def add_one(publishing: Publishing, caller: Caller, name: str, delta: int, clien
 
 
 def receipt_of(caller: Caller, drafts: Sequence[Draft]) -> str:
-    """The receipt that the caller gets for a batch in these drafts."""
     return caller.receipt(".".join(dict.fromkeys([draft.id for draft in drafts])))
 
 

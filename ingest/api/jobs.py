@@ -105,7 +105,6 @@ class NewJob(Body):
         return getattr(self, NUMBERS[self.kind]) if self.kind in NUMBERS else 0
 
     def span(self) -> Span | None:
-        """What an export by time asks for."""
         for name, value in (("by", self.by), ("from", self.begin), ("to", self.end)):
             if value is not UNSET and self.kind != EXPORT:
                 raise Problem(422, f"'{name}' belongs to jobs of kind '{EXPORT}': leave it out", field=name)

@@ -115,7 +115,6 @@ class Problem(Json):
 
 @cache
 def document(version: str) -> bytes:
-    """The whole document as JSON."""
     return orjson.dumps(
         {
             "openapi": "3.1.0",

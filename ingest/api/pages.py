@@ -53,7 +53,6 @@ async def docs(call: Call, _: AnyParameters) -> Reply:
 
 
 def serves(name: str) -> Callable[..., Awaitable[Reply]]:
-    """The handler of a file that the console loads."""
 
     async def file(call: Call, _: AnyParameters) -> Reply:
         return _served(call, name)
@@ -118,8 +117,6 @@ class Version(Struct):
 
 
 class ServiceRoutes:
-    """What probes, Prometheus and clients ask about the service."""
-
     def __init__(self, ready: Ready, version: str, document: Callable[[], bytes]) -> None:
         """`document` makes the OpenAPI document, which takes some time once."""
         self._ready = ready

@@ -110,8 +110,6 @@ class ReceiptRoutes:
 
 
 class _WaitForApplied:
-    """One request that waits for its envelopes."""
-
     __slots__ = ("begun", "end", "gone", "keys", "notes")
 
     def __init__(self, keys: set[str], gone: Callable[[], bool], begun: float) -> None:
@@ -161,7 +159,6 @@ class AppliedWaits:
                 self._watcher = None
 
     def any(self) -> bool:
-        """Whether a request waits."""
         return bool(self._waits)
 
     def look(self) -> None:

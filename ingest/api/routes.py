@@ -78,7 +78,6 @@ class Route:
 
     @property
     def label(self) -> str:
-        """What metrics call it."""
         return f"{self.method} {self.path}" if self.tag else "GET /console"
 
     @property
@@ -109,7 +108,6 @@ class Route:
 
 @cache
 def _structs(handler: Callable[..., Any]) -> list[type[Struct]]:
-    """What it takes."""
     hints = get_type_hints(handler)
     return [hint for name, hint in hints.items() if name != "return" and issubclass(hint, Struct)]
 

@@ -57,8 +57,6 @@ class Series(Json):
 
 
 class SeriesRoutes:
-    """Reads series of counters, if some are kept."""
-
     def __init__(self, reader: SeriesReader | None, turns: FairLock) -> None:
         """Tenants take `turns` to read."""
         self._reader = reader

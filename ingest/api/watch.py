@@ -55,8 +55,6 @@ WOKEN: Final = 50
 
 
 class Shown(NamedTuple):
-    """What a watch shows of a counter."""
-
     value: int
     exact: bool
     exists: bool
@@ -85,7 +83,6 @@ class Watch:
         self.names = [*dict.fromkeys([*names, *self._last])]
 
     def tell(self, name: str, shown: Shown) -> bool:
-        """Returns whether this is news."""
         last = self._last.get(name)
         if last is not None and (last is shown or last[:3] == shown[:3]):
             return False
@@ -171,7 +168,6 @@ class Watches:
             watch.end()
 
     async def stop(self) -> None:
-        """End all watches, now and from now on."""
         self._stopped = True
         self.end_all()
         task, self._task = self._task, None
@@ -196,7 +192,6 @@ class Watches:
             await asyncio.sleep(max(INTERVAL, LEISURE * (self._clock.monotonic() - begun)))
 
     async def _look(self, now: float) -> None:
-        """Read every watched counter once, and tell what has changed."""
         if now - self._listed_at >= LISTING:
             self._listed_at = now
             await self._list_all()

@@ -33,7 +33,6 @@ _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "
 
 
 def allowed(body: bytes, coding: str, limit: int) -> int:
-    """How many bytes the body may have when it is decompressed."""
     if coding not in _WINDOWS:
         return max(len(body), limit)
     return min(limit, max(limit // _PART, RATIO * len(body)))
@@ -104,7 +103,6 @@ class RefusedWork:
         """The debt of each tenant, and since when it has been that. The oldest come first."""
 
     def check(self, tenant: str) -> None:
-        """Raise `ShareError` if too much of this tenant was refused lately."""
         debt = self._debt(tenant)
         if debt > self._most:
             raise ShareError(
@@ -114,7 +112,6 @@ class RefusedWork:
             )
 
     def charge(self, tenant: str, size: int, items: int = 0) -> None:
-        """So many bytes of a body, with so many items, were refused."""
         cost = size + PER_ITEM * items
         if cost <= FREE:
             return
@@ -165,7 +162,6 @@ class Bodies(Shares):
         self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
-        """What `parse` returns for the body of a request about one counter or one job."""
         limit = min(MOST_OF_ONE, self.largest)
         with self._reserving(request) as reserved:
             return (await self._read(request, reserved, limit, parse, slow=SMALL_OF_ONE))[0]
@@ -297,8 +293,6 @@ class Bodies(Shares):
 
 
 class _Reserved:
-    """The part of the room that one body has reserved."""
-
     def __init__(self, bodies: Bodies, tenant: str) -> None:
         self._bodies = bodies
         self.tenant = tenant

@@ -69,8 +69,6 @@ class Asker(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A plain request."""
-
     target: Target
     route: str
     head: Head

@@ -58,7 +58,6 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         return answers.document(self.status, self.detail, self.field, self.counters)
 
     async def answer(self, _: web.BaseRequest) -> web.Response:
-        """A handler that answers with the problem."""
         return self.response()
 
     def written(self) -> bytes:
@@ -82,7 +81,6 @@ def problem_of(error: Exception) -> Problem:
 
 
 def said_of(error: CountersinkError) -> str:
-    """What clients are told of it."""
     return "stored data can't be read; the service's log says more" if isinstance(error, DamagedError) else str(error)
 
 

@@ -80,7 +80,6 @@ class Query:
 
 
 def target_of(request: web.BaseRequest) -> tuple[str, str]:
-    """The path and the query, as they were sent."""
     path, _, query = request.raw_path.partition("?")
     if path.startswith("/"):
         return path, query
@@ -88,7 +87,6 @@ def target_of(request: web.BaseRequest) -> tuple[str, str]:
 
 
 def page_token(last: str) -> str:
-    """A token for the page of names after this one."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
@@ -185,13 +183,11 @@ class Call:
         return self.request.method == "HEAD"
 
     def read_one(self, parse: Callable[[bytes], T]) -> Awaitable[T]:
-        """What `parse` returns for the body of a request about one counter or one job."""
         return self._bodies.read_one(self.request, parse)
 
     def read_many(
         self, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
     ) -> Awaitable[tuple[T, int]]:
-        """The same for a batch, and the size of the body. See `Bodies.read_many`."""
         return self._bodies.read_many(self.request, parse, quick)
 
     def announced(self) -> int:
@@ -199,7 +195,6 @@ class Call:
         return self._bodies.announced(self.request)
 
     def gone(self) -> bool:
-        """Whether the client has hung up."""
         return has_gone(self.request)
 
     def told_when_it_leaves(self, tell: Callable[[], None]) -> AbstractContextManager[None]:

@@ -44,8 +44,6 @@ _log.setLevel(logging.INFO)
 
 
 class RequestLog:
-    """Logs some requests of each second."""
-
     def __init__(self) -> None:
         self.left = 0
         """How many more requests are logged in this second. They do not take the fast path."""
@@ -114,8 +112,6 @@ _PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 class _UnderWay:
-    """How many requests are under way in this process."""
-
     def __init__(self) -> None:
         self.streams = 0
         self.handled = 0

@@ -46,12 +46,9 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Events(Parsed):
-    """The valid events of a request, and in `batch` everything that they count."""
-
     events: list[Event] = field(default_factory=list)
 
     def refuse(self, reasons: Mapping[int, str]) -> None:
-        """Leave out the events at these places."""
         for index, reason in reasons.items():
             self.reject(index=index, reason=reason)
         self.events = [event for event in self.events if event.place not in reasons]

@@ -65,7 +65,6 @@ class ObjectShape:
         return self.check(data)
 
     def check(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return these fields, or raise `BodyError` if one is wrong."""
         if found := flaw_of_fields(data, self.fields, self.required):
             field, flaw = found
             raise BodyError(422, flaw, field)
@@ -197,7 +196,6 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
 
 
 def _good(parsed: Parsed) -> Parsed:
-    """Raise a 400 if no increment is valid."""
     if not parsed.batch.increments:
         if not parsed.rejected:
             raise BodyError(400, "the body holds no increments")
@@ -216,7 +214,6 @@ def quick(body: bytes) -> Parsed | None:
 
 
 def load(text: bytes) -> Any:
-    """The value of a body in JSON."""
     try:
         return strict_json.loads(text)
     except strict_json.JsonError as error:
@@ -252,8 +249,6 @@ def _lines(text: bytes, allowed: Deltas) -> Parsed:
 
 
 class _Broken:
-    """Stands for a line that is not JSON."""
-
     def __init__(self, reason: str) -> None:
         self.reason = reason
 

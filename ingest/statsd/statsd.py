@@ -43,7 +43,6 @@ def kernel_drops(sock: socket.socket) -> int:
 
 
 def drops_in(table: Iterable[str], inode: int) -> int:
-    """The last column of the socket's row."""
     for row in table:
         columns = row.split()
         if len(columns) > _INODE and columns[_INODE] == str(inode):
@@ -140,7 +139,6 @@ class StatsdSender:
         metrics.STATSD_UNCOUNTED.labels(why).inc(lines)
 
     def _tell(self, text: str) -> None:
-        """Log it, unless it is what was logged last."""
         if text != self._told:
             self._told = text
             _log.warning("%s", text)
@@ -155,8 +153,6 @@ LOOK: Final = 1.0
 
 
 class StatsdSockets(NamedTuple):
-    """What it listens on, both bound to one port."""
-
     udp: socket.socket
     tcp: socket.socket
 

@@ -51,7 +51,6 @@ class Intake:
         return not ends
 
     def refuse(self) -> None:
-        """Count a line that is no line of StatsD."""
         metrics.STATSD_LINES.inc()
         metrics.STATSD_UNCOUNTED.labels(MALFORMED).inc()
 
@@ -160,8 +159,6 @@ class Streams:
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """One connection."""
-
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._transport: asyncio.Transport | None = None

@@ -100,7 +100,6 @@ class StatsdTally:
         return name in self._sums
 
     def is_full(self) -> bool:
-        """Whether there is no room for another counter."""
         return len(self._sums) >= self._most_names
 
     def add(self, name: str, delta: int) -> bool:

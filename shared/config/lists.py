@@ -195,15 +195,12 @@ _TAG: Final = "tag."
 
 
 class NameTemplate(NamedTuple):
-    """A text with places for the name and for tags."""
-
     texts: tuple[str, ...]
     """What stands before, between and behind the places."""
     tags: tuple[str | None, ...]
     """The tag whose value comes at each place; None for the name."""
 
     def is_plain(self) -> bool:
-        """Whether it is the name alone."""
         return self == PLAIN
 
     def name_of(self, name: str, tags: Mapping[str, str]) -> str:

@@ -473,7 +473,6 @@ def variable(name: str) -> str:
 
 
 def promise_of(settings: Settings) -> Promise:
-    """What a flusher with these settings promises of envelopes."""
     return promised(Millis(settings.retention * 1_000), Millis(int(settings.spool_age * 1_000)))
 
 

@@ -44,7 +44,6 @@ def written(status: int, body: bytes) -> bytes:
 
 
 def document(status: int, detail: str, field: str | None = None, counters: Sequence[str] = ()) -> bytes:
-    """The JSON of a problem document."""
     content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     content["detail"] = detail
     if field is not None:

@@ -420,7 +420,6 @@ class Front(asyncio.Protocol):
         return (2, self._since) if self.is_stream else None
 
     def is_answering(self) -> bool:
-        """Whether a plain request waits for its answer."""
         return self._state == PLAIN
 
     def drain(self) -> None:

@@ -153,12 +153,10 @@ def check_part(head: bytes | bytearray, since: int) -> None:
 
 
 def is_too_long(head: bytes | bytearray) -> bool:
-    """Whether a head, or the part of it that has come, is longer than it may be."""
     return len(head) > LONGEST_HEAD or (len(head) > LONGEST_HEAD // FEWER_OTHERS and not head.isascii())
 
 
 def too_long(head: bytes | bytearray) -> RefusedError:
-    """Why a head is refused that is longer than it may be."""
     if head.find(b"\r\n", 0, LONGEST_LINE + 2) < 0:
         return _url_too_long()
     longest = LONGEST_HEAD if head.isascii() else f"{LONGEST_HEAD // FEWER_OTHERS} (they are not all ASCII)"

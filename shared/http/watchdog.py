@@ -90,7 +90,6 @@ class Watchdog:
             self.known[data] = request
 
     def answering(self) -> int:
-        """How many plain requests wait for their answers."""
         return sum(front.is_answering() for front in self.fronts)
 
     def enter(self, front: Front) -> None:

@@ -22,9 +22,7 @@ class Clock(Protocol):
     time does.
     """
 
-    def now(self) -> WallSeconds:
-        """The date."""
-        ...
+    def now(self) -> WallSeconds: ...
 
     def monotonic(self) -> Monotonic:
         """Seconds since some moment; never goes back, and counts the time for which the machine was suspended."""
@@ -32,8 +30,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
-
     def now(self) -> WallSeconds:
         return WallSeconds(time.time())
 
@@ -66,8 +62,6 @@ FAR: Final = 3_600.0
 
 
 class Skew:
-    """Compares this machine's clock with another one."""
-
     def __init__(self, whose: str) -> None:
         self._whose = whose
         self._far = False

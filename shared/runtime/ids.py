@@ -38,5 +38,4 @@ def of_key(idempotency_key: str) -> str:
 
 
 def _written(number: int, digits: int) -> str:
-    """The last digits of a number."""
     return "".join([_DIGITS[number >> shift & 31] for shift in range(5 * digits - 5, -5, -5)])

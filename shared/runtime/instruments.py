@@ -31,8 +31,6 @@ _USED, _WRITTEN, _FIRST = range(3)
 
 
 class SeriesKey(NamedTuple):
-    """What a series is called."""
-
     kind: str
     name: str
     labels: tuple[str, ...] = ()
@@ -41,8 +39,6 @@ class SeriesKey(NamedTuple):
 
 
 class NumberCells:
-    """Numbers in a block of memory."""
-
     def __init__(self, memory: "bytearray | mmap.mmap") -> None:
         view = memoryview(memory)
         self.cells: memoryview[float] = view[: 8 * CELLS].cast("d")
@@ -85,7 +81,6 @@ class NumberCells:
 
 
 def private() -> NumberCells:
-    """Cells that only this process has."""
     return NumberCells(bytearray(SIZE))
 
 
@@ -101,7 +96,6 @@ def make_shared() -> int:
 
 
 def shared(number: int, *, writes: bool) -> NumberCells:
-    """The cells in shared memory, by its descriptor."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writes else 0)
     return NumberCells(mmap.mmap(number, SIZE, prot=access))
 
@@ -113,8 +107,6 @@ _lock = Lock()
 
 
 class Board(Protocol):
-    """Where all metrics of a process are."""
-
     own: NumberCells
     """What this process counts in."""
     instruments: "list[Instrument]"
@@ -142,7 +134,6 @@ class Instrument:
             self._enter(board.own)
 
     def labels(self, *values: str) -> Self:
-        """The series with these values of the labels."""
         child = self._children.get(values)
         if child is None:
             child = type(self)(self._board, self.name, self.help, self.labelnames, values)
@@ -157,11 +148,9 @@ class Instrument:
         """Read it now, if it is a function."""
 
     def series(self) -> Sequence[Self]:
-        """The series of this process."""
         return [*self._children.values()] if self.labelnames else [self]
 
     def move(self, to: NumberCells) -> None:
-        """Take the numbers of all series along to other cells."""
         for one in self.series():
             one.move_one(to)
 
@@ -176,7 +165,6 @@ class Instrument:
         self._cells = cells.cells
 
     def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
-        """Show the numbers of one series."""
         to.add_sample(self.name, labels, numbers[0])
 
     def add_common(self, to: Metric) -> None:

@@ -298,7 +298,6 @@ def counted_since() -> float:
 
 
 def started(process: int | str = "self") -> float:
-    """When a process started, in seconds since 1970."""
     try:
         ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:

@@ -70,7 +70,6 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
 
 
 def emulator() -> str:
-    """Where Datastore's emulator is; empty for Google Cloud."""
     return os.environ.get("DATASTORE_EMULATOR_HOST", "")
 
 

@@ -64,8 +64,6 @@ async def source_of(variant: str, url: str, match: str, fields: Sequence[str]) -
 
 
 class End(NamedTuple):
-    """A store at one end of a copy."""
-
     origin: Origin
     store: Store
     arrivals: Arrivals
@@ -76,7 +74,6 @@ class End(NamedTuple):
 
 
 def file_of(url: str) -> Path | None:
-    """The file that a copy reads or writes as lines; None if the URL is that of a store."""
     if "://" in url:
         return None
     if not url.endswith(".ndjson"):
