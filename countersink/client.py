@@ -36,7 +36,7 @@ from countersink.transport import ONE_TRY, SHORTEST_TRY, Answer, Request, Retrie
 SILENCE: Final = 30.0
 """Seconds after which a stream is given up. The service sends something every ten."""
 
-_client_log: Final = logging.getLogger("countersink.client")
+_log = logging.getLogger(__name__)
 
 
 def watch(transport: Transport, path: str, patience: float) -> Iterator[Counter | None]:
@@ -58,15 +58,19 @@ def watch(transport: Transport, path: str, patience: float) -> Iterator[Counter 
                     until = time.monotonic() + patience
             raise UnavailableError(f"{transport.shown} has ended the stream")
         except UnavailableError as error:
-            _client_log.info("%s", error)
-            delay = retries.delay(error)
-            closed = transport.closed.is_set()
-            if closed or time.monotonic() + delay > until or transport.closed.wait(delay):
+            if not _may_try_again(transport, error, retries, until - time.monotonic()):
                 raise
         except RejectedError:
             raise
         except Exception as error:
             raise RejectedError(f"{transport.shown} does not answer as Countersink does: is the URL right?") from error
+
+
+def _may_try_again(transport: Transport, error: UnavailableError, retries: Retries, left: float) -> bool:
+    """Wait until the next try. False if that is not in the seconds that are left, or the client is closed."""
+    _log.info("%s", error)
+    delay = retries.delay(error)
+    return not transport.closed.is_set() and delay <= left and not transport.closed.wait(delay)
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[Mapping[str, str]]:
@@ -97,8 +101,6 @@ MOST: Final = 100_000
 CLOSING: Final = 2.0
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class Client:
@@ -402,10 +404,7 @@ class Client:
                 maybe_accepted = error.maybe_accepted = maybe_accepted or error.maybe_accepted
                 if not isinstance(error, UnavailableError):
                     raise
-                _log.info("%s", error)
-                delay = retries.delay(error)
-                closed = self._transport.closed.is_set()
-                if closed or now() + delay > until or self._transport.closed.wait(delay):
+                if not _may_try_again(self._transport, error, retries, until - now()):
                     raise
         try:
             return read(answer)

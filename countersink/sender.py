@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from countersink import interrupts
 from countersink.answers import RejectedError, RequestError, UnavailableError
@@ -30,27 +30,15 @@ AT_EXIT: Final = 2.0
 """Seconds for all clients together."""
 
 
-class Living(Protocol):
-    def forked(self) -> None: ...
-
-    def end_by(self, deadline: float) -> None: ...
-
-    def close(self, timeout: float) -> bool: ...
-
-
-_known: "weakref.WeakSet[Living]" = weakref.WeakSet()
-_running: set[Living] = set()
+_known: "weakref.WeakSet[Sender]" = weakref.WeakSet()
+_running: "set[Sender]" = set()
 """They are not collected while they may hold something."""
 
 _finalized: list[Any] = []
 """The module that knows that it has to call us in children."""
 
 
-def know(one: Living) -> None:
-    _known.add(one)
-
-
-def begin(one: Living) -> None:
+def begin(one: "Sender") -> None:
     """It has something to send, from now on."""
     _running.add(one)
     # Children of multiprocessing, and of Celery's pool, end without calling what atexit has registered.
@@ -65,10 +53,6 @@ def begin(one: Living) -> None:
 
 def _finalize(util: Any) -> None:
     util.Finalize(None, _at_exit, exitpriority=100)
-
-
-def end(one: Living) -> None:
-    _running.discard(one)
 
 
 def _at_exit(**_: object) -> None:
@@ -263,7 +247,7 @@ class Sender:
         self._interval = interval
         self._deadline: float | None = None
         self._reset()
-        know(self)
+        _known.add(self)
 
     def _reset(self) -> None:
         closed = self._deadline is not None
@@ -546,7 +530,7 @@ class Sender:
             self._ended.set()
             for done in list(self._flushes):
                 done.set()
-            end(self)
+            _running.discard(self)
 
     def _tell(self) -> None:
         """Say that increments were dropped, once for each kind of reason."""

@@ -12,8 +12,7 @@ from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
 from ingest.api import openapi
-from ingest.api.counter_metrics import CounterMetricsRoute
-from ingest.api.counters import ALL_BY_VALUE, READS, ReadRoutes, SetRoutes, ShardRoutes, render
+from ingest.api.counters import ALL_BY_VALUE, READS, CounterMetricsRoute, ReadRoutes, SetRoutes, ShardRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import EventRoutes
 from ingest.api.fleet import FleetRoute

@@ -66,7 +66,6 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
-
     refuse_older(settings_of(options))
     async with connected(options) as (settings, parts):
         await _report(parts, receipts_live(settings, of_client=False), options)

@@ -63,7 +63,6 @@ def add_commands(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-
     with naming_the_url(options):
         transport = partial(Transport, url_of(options), header_of_caller(options.key or key_of_caller()), None)
         service = transport()
@@ -186,7 +185,6 @@ def _delete(service: Transport, names: list[str]) -> str:
 
 
 def _ask(service: Transport, method: str, path: str) -> Any:
-
     return service.attempt(Request(method, path), 10.0).object
 
 

@@ -39,7 +39,6 @@ class Word(NamedTuple):
 
 
 def _completion(options: argparse.Namespace) -> None:
-
     tell(SHELLS[options.shell](dict(words_of(parser_of_all(), PROGRAM))))
 
 

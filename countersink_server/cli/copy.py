@@ -60,7 +60,6 @@ def add_commands(commands: Commands) -> None:
 
 
 async def _copy(options: argparse.Namespace) -> None:
-
     settings = Settings.read(os.environ)
     set_up(settings)
     read, write = file_of(options.origin), file_of(options.target)
@@ -82,7 +81,6 @@ async def _copy(options: argparse.Namespace) -> None:
 
 
 async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> None:
-
     if options.dry_run:
         options.refuse("argument --dry-run: a file is written anew each time, so use it with a store")
     check(file)
@@ -94,7 +92,6 @@ async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> No
 
 
 async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:
-
     live = receipts_live(settings, of_client=False)
     chosen = ImportOptions(live, settings.shards, dry=options.dry_run, shrink=True)
     bar = Bar()

@@ -156,7 +156,7 @@ async def asking(
     """A client of the service, or of one in this process that serves the data in --data. It may `say` why it waits."""
     if options.data is not None:
         settings = settings_of(options)
-        from countersink_server.serve.private import serving  # noqa: PLC0415 (as above)
+        from countersink_server.serve.run import serving  # noqa: PLC0415 (as above)
 
         async with (
             serving(settings) as url,
@@ -172,7 +172,6 @@ async def asking(
 
 
 async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
-
     try:
         accepted = await client.increment(options.name, options.by, id=options.id, wait=options.wait)
     except UnavailableError as error:
@@ -195,7 +194,6 @@ async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
 
 
 async def _change(client: AsyncClient, options: argparse.Namespace) -> None:
-
     if (options.key or "").startswith(("csk_", "cpk_")):
         options.refuse(f"argument --idempotency-key: this is an access key: put it into {KEY}")
     change = getattr(client, options.change)

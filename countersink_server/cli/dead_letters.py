@@ -5,7 +5,6 @@ service.
 import argparse
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from countersink_server.cli.arguments import HELPS, Commands, whole
@@ -65,7 +64,6 @@ def add_commands(commands: Commands) -> None:
 
 @contextlib.asynccontextmanager
 async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, Settings, Parts]]:
-
     async with connected(options) as (settings, parts):
         letters = parts.letters()
         try:
@@ -75,7 +73,6 @@ async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, 
 
 
 async def _list(options: argparse.Namespace) -> None:
-
     number, more = 0, False
     async with _desk(options) as (desk, _, _):
         while number < options.limit and (batch := await desk.pull(min(_AT_ONCE, options.limit - number))):
@@ -100,7 +97,6 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 
 
 async def _show(options: argparse.Namespace) -> None:
-
     wanted = LetterFilter([options.id])
     async with _desk(options) as (desk, _, _):
         while not wanted.seen_all() and (batch := await desk.pull()):
@@ -116,7 +112,7 @@ async def _replay(options: argparse.Namespace) -> None:
     if bool(options.ids) == options.all:
         options.refuse("name the letters, or use --all")
 
-    wanted, total = LetterFilter(options.ids), _Total(as_json=options.json)
+    wanted, total = LetterFilter(options.ids), dict.fromkeys(("counted", "already", "left", "letters_left"), 0)
     async with _desk(options) as (desk, settings, parts):
         await ready(parts, flushes=True)
         await parts.open()
@@ -125,21 +121,24 @@ async def _replay(options: argparse.Namespace) -> None:
             while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
                 chosen = batch if options.all else wanted.of(batch)
                 for outcome in await replay.run(chosen) if chosen else ():
-                    total.add(outcome)
+                    for name in ("counted", "already", "left"):
+                        total[name] += getattr(outcome, name)
+                    total["letters_left"] += outcome.why is not None
+                    tell(json_of_outcome(outcome) if options.json else outcome_of(outcome))
+                    flush()
         except CountersinkError as error:
-            raise CountersinkError(f"{error} ({total.said()}; run it again for the rest)") from error
+            raise CountersinkError(f"{error} ({_summed(total)}; run it again for the rest)") from error
         complete = desk.letters.complete
     if options.json:
-        tell(json_line(total.summary()))
+        tell(json_line(total))
     else:
-        tell(total.said() if complete or options.ids else f"{total.said()}; {_NOT_ALL}")
+        tell(_summed(total) if complete or options.ids else f"{_summed(total)}; {_NOT_ALL}")
     _tell_missed(wanted, complete=complete)
-    if total.letters_left:
-        raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
+    if total["letters_left"]:
+        raise CountersinkError(f"{total['letters_left']} dead letters are left, for the reasons above")
 
 
 async def _drop(options: argparse.Namespace) -> None:
-
     wanted = LetterFilter(options.ids)
     async with _desk(options) as (desk, _, parts):
         await parts.open()
@@ -151,28 +150,8 @@ async def _drop(options: argparse.Namespace) -> None:
         _tell_missed(wanted, complete=desk.letters.complete)
 
 
-@dataclass(slots=True)
-class _Total:
-    as_json: bool
-    counted: int = 0
-    already: int = 0
-    left: int = 0
-    letters_left: int = 0
-
-    def add(self, outcome: ReplayOutcome) -> None:
-
-        self.counted += outcome.counted
-        self.already += outcome.already
-        self.left += outcome.left
-        self.letters_left += outcome.why is not None
-        tell(json_of_outcome(outcome) if self.as_json else outcome_of(outcome))
-        flush()
-
-    def summary(self) -> dict[str, int]:
-        return {"counted": self.counted, "already": self.already, "left": self.left, "letters_left": self.letters_left}
-
-    def said(self) -> str:
-        return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
+def _summed(total: Mapping[str, int]) -> str:
+    return f"increments: {total['counted']} counted, {total['already']} counted before, {total['left']} left"
 
 
 def _tell_missed(wanted: LetterFilter, *, complete: bool) -> None:

@@ -85,7 +85,6 @@ async def _import(options: argparse.Namespace) -> None:
 
 
 def _source(settings: Settings, options: argparse.Namespace) -> AbstractAsyncContextManager[Source]:
-
     variant = VARIANTS.get(options.variant)
     if variant is None:
         return moving.source_of(options.variant, options.place, options.match, options.fields)
@@ -117,7 +116,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 async def _run(source: Source, parts: Parts, settings: Settings, options: argparse.Namespace) -> None:
-
     chosen = ImportOptions(
         receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
     )

@@ -208,7 +208,6 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> KeysFile:
-
     if not file.exists():
         return KeysFile()
     content = content_of(file)

@@ -279,7 +279,6 @@ def _interrupted(error: Exception, wish: JobRequest) -> CountersinkError:
 
 @asynccontextmanager
 async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -> AsyncIterator[JobSite]:
-
     async with asking(options, options.patience, bar.note) as client:
         try:
             number = {NUMBERS[wish.kind]: wish.number} if wish.kind in NUMBERS else {}

@@ -133,7 +133,6 @@ def add_commands(commands: Commands) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-
     if options.batch is not None and options.ids != "batch":
         options.refuse("argument --batch: only with --ids batch, where each batch has an id")
     settings = Settings.read(os.environ)
@@ -185,7 +184,6 @@ def document(read: TrafficPlan, unread: TrafficPlan, settings: Settings, prices:
 
 
 def _ours(plan: TrafficPlan, settings: Settings, prices: Prices) -> dict[str, Any]:
-
     applied = plan.interval + STRETCH * plan.linger
     return _way(plan.operations, plan.traffic.rate, prices) | {
         "shards": plan.shards(settings.shards, settings.max_shards, settings.shard_writes),

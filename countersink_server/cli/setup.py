@@ -88,7 +88,6 @@ def add(
 
 
 async def _provision(options: argparse.Namespace) -> None:
-
     wrong = 0
     for opening in doctor.setups(settings_of(options)):
         async with opening() as setup:
@@ -117,7 +116,6 @@ async def _doctor(options: argparse.Namespace) -> None:
 
 
 async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
-
     try:
         openings = doctor.setups(settings_of(options))
         await feed.check_receiver(settings_of(options))
@@ -149,12 +147,10 @@ async def _sweep(options: argparse.Namespace) -> None:
 
 
 async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
-
     return await insist(step, TransientError, tries(TRIES), Backoff())
 
 
 async def _backup(options: argparse.Namespace) -> None:
-
     copied = await asyncio.to_thread(backup, settings_of(options), options.file)
     said = f"{copied.counters:,} counters, {copied.pending:,} pending messages, {copied.size:,} bytes"
     _tell(

@@ -56,7 +56,6 @@ class Sample(NamedTuple):
 
 
 def _status(options: argparse.Namespace) -> None:
-
     with naming_the_url(options):
         service = Transport(url_of(options), header_of_caller(key_of_caller()), None)
     try:
@@ -104,7 +103,6 @@ def of_metrics(samples: Mapping[str, list[Sample]]) -> dict[str, Any]:
 
 
 def _get(service: Transport, path: str) -> Answer:
-
     return service.attempt(Request("GET", path), ANSWER_WITHIN)
 
 

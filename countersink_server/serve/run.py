@@ -5,16 +5,18 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from math import nan
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from countersink import __version__
-from countersink_server.serve.sockets import Sockets, url_of
+from countersink_server.serve.sockets import PREFIX, Address, Sockets, listening, url_of
 from flusher.cleanup import INTERVAL, JobSweep
 from flusher.dead_letters.desk import OneAtATime, Replay
 from flusher.feed.announcer import Announcer
@@ -38,6 +40,9 @@ from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Backoff, Stop, ended, forever, insist
 from shared.wiring.feed import receiver_of, told_by
 from shared.wiring.process import Parts, connect, metrics_pusher_of, traces_of
+
+if TYPE_CHECKING:
+    from shared.runtime.otlp import OtlpMetrics
 
 Say = Callable[[str], None]
 
@@ -274,7 +279,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def _pushing(pusher: metrics.MetricsPusher | None) -> AsyncIterator[None]:
+async def _pushing(pusher: "OtlpMetrics | None") -> AsyncIterator[None]:
     if pusher is None:
         yield
         return
@@ -349,6 +354,36 @@ def _follow(parent: int, stop: Stop) -> None:
             stop.set()
 
     loop.add_reader(parent, ended)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[str]:
+    """The URL of the data inside it, so that a command can do with it what a service would: a Unix socket in a folder
+    that only this user can open, so keys are not needed.
+
+    Nothing is applied here: accepted increments wait for the next flusher, and reads include them.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed
+    settings = replace(settings, keys_file="", linger_ms=0)
+    parts = connect(settings)
+    try:
+        await parts.open()
+        service = ingest_of(parts, settings)
+        with TemporaryDirectory(prefix="countersink-") as folder:
+            address = Address(f"{PREFIX}{folder}/socket", 0)
+            with listening(address, keys=False) as sockets:
+                async with asyncio.TaskGroup() as tasks:
+                    tender = tasks.create_task(service.tend(), name="tend")
+                    try:
+                        assert sockets.public is not None  # noqa: S101 (it is the address above)
+                        await service.start(sockets.public)
+                        yield address.host
+                    finally:
+                        await service.stop()
+                    tender.cancel()
+    finally:
+        await parts.close()
 
 
 def run(main: Coroutine[object, object, None]) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
+from ingest.access.rates import NewQuota
 from shared.config.lists import NameLimit
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError, TransientError
@@ -66,21 +67,11 @@ class _Room:
         )
 
 
-class Quota(Protocol):
-    """How many new counters the sender of a request may make."""
-
-    def flaw_of(self, name: str) -> str | None: ...
-
-    def take(self) -> None: ...
-
-    def give_back(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Trial:
     """The new names of a request, which are admitted for it unless it fails."""
 
-    quota: Quota | None = None
+    quota: NewQuota | None = None
     names: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     """Those for which there is no room."""
@@ -117,7 +108,7 @@ class NewNames:
         return self._known.get(name, 0.0) > self._clock.monotonic()
 
     @contextmanager
-    def trial(self, quota: Quota | None = None) -> Iterator[Trial]:
+    def trial(self, quota: NewQuota | None = None) -> Iterator[Trial]:
         """Names that are admitted with it give their room back if the block fails: nothing of them counts. `quota`: of
         the sender, if it may make so many counters alone.
         """
@@ -252,12 +243,12 @@ class NewNames:
         until = self._clock.monotonic() - HELD
         return [name for name, since in self._admitted.items() if since < until]
 
-    def _flaw_of(self, name: str, quota: Quota | None) -> str | None:
+    def _flaw_of(self, name: str, quota: NewQuota | None) -> str | None:
         """Why there may be no such new counter; None if there may."""
         of_quota = None if quota is None else quota.flaw_of(name)
         return of_quota or next(filter(None, (room.flaw_of(name) for room in self._under(name))), None)
 
-    def _take(self, name: str, quota: Quota | None) -> None:
+    def _take(self, name: str, quota: NewQuota | None) -> None:
         if quota is not None:
             quota.take()
         if self._rooms:
@@ -265,7 +256,7 @@ class NewNames:
         for room in self._under(name):
             room.held += 1
 
-    def _give_back(self, names: Iterable[str], quota: Quota | None) -> None:
+    def _give_back(self, names: Iterable[str], quota: NewQuota | None) -> None:
         for name in names:
             self._release(name)
             self._known.pop(name, None)

@@ -19,7 +19,7 @@ from ingest.accept.admission import (
     weight_of_id,
 )
 from ingest.accept.drafts import Batch, Coalescer, Draft, Pace, begun, gathered
-from shared.http.tenants import LOCAL
+from shared.http.shares import LOCAL
 from shared.model.errors import (
     CountersinkError,
     DamagedError,

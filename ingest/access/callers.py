@@ -14,10 +14,9 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import Batch
-from ingest.access.keys import Key, KeyRing
+from ingest.access.keys import READ, Key, KeyRing
 from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
-from ingest.access.scopes import READ
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.config.lists import Network

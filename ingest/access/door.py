@@ -13,17 +13,16 @@ from aiohttp import web
 
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
 from ingest.access.google_tokens import GoogleTokens, UnverifiedError, is_token, refuse, refuse_account
-from ingest.access.keys import PUBLISHABLE_KEY, Key, KeyRing
+from ingest.access.keys import PUBLISHABLE_KEY, READ, TO_COUNT, TO_READ, WRITE, Key, KeyRing
 from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
-from ingest.access.scopes import READ, TO_COUNT, TO_READ, WRITE
 from ingest.api.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, find
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from shared.config.lists import Network
 from shared.config.settings import Settings
-from shared.http.tenants import peer_of, tenant_of
+from shared.http.shares import peer_of, tenant_of
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.retry import forever
 

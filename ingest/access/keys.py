@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ingest.access.rates import NEW_AN_HOUR, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
-from ingest.access.scopes import READ, SCOPES, WRITE
 from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError
@@ -30,6 +29,24 @@ from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas
 from shared.runtime.clock import Clock
 from shared.wire import strict_json
 from shared.wire.strict_json import Flaw, flaw_of_fields, or_null
+
+# The scopes of keys, and the sets of them that requests need: one of a set is enough.
+
+WRITE: Final = "write"
+READ: Final = "read"
+ADMIN: Final = "admin"
+SCOPES: Final = (WRITE, READ, ADMIN)
+
+OPEN: Final = frozenset[str]()
+"""No key is needed."""
+ANY: Final = frozenset(SCOPES)
+TO_READ: Final = frozenset({READ})
+TO_COUNT: Final = frozenset({WRITE})
+"""What a request needs that counts."""
+TO_ADMINISTER: Final = frozenset({ADMIN})
+"""What a request needs that changes or exports counters other than by counting."""
+TO_FOLLOW: Final = frozenset({READ, WRITE})
+"""If you may count, you may also ask what became of it."""
 
 SECRET_KEY: Final = "csk"  # noqa: S105 (how one begins)
 PUBLISHABLE_KEY: Final = "cpk"

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from ingest.accept.new_names import NewNames
 from ingest.access.callers import Caller, note
@@ -25,7 +26,7 @@ from ingest.api.fields import (
     ShardNumber,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, Query, limit_of, page_token
+from ingest.http.requests import Call, Query, Reply, limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.lists import MOST_RANKED, NameLimit
 from shared.config.settings import duration_of, flaw_of_shards
@@ -33,6 +34,7 @@ from shared.counters.compaction import Compactor
 from shared.counters.largest import Largest
 from shared.counters.reader import MOST_BASES, AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.http.answers import SECURE
 from shared.http.shares import FairLock
 from shared.model.buckets import written_at
 from shared.model.errors import CrowdedError, NotAloneError, UnrankedError
@@ -392,3 +394,63 @@ class ShardRoutes:
             raise Problem(409, str(error)) from None
         except CrowdedError as error:
             raise Problem(409, f"{error}: choose a larger number") from None
+
+
+# The values of counters as metrics, for Prometheus. They are not in `/metrics`, which is about the service itself.
+
+
+MOST_SHOWN: Final = 10_000
+"""Counters in one answer."""
+_HEAD: Final = (
+    "# HELP countersink_counter_value The total of a counter. A set, reset or delete may lower it.\n"
+    "# TYPE countersink_counter_value gauge\n"
+)
+_WHOLE: Final = (
+    "# HELP countersink_counter_values_exact 1 if all totals are exact.\n"
+    "# TYPE countersink_counter_values_exact gauge\n"
+    "countersink_counter_values_exact {:d}\n"
+)
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
+"""No name has a line break, the third character that the format escapes."""
+_LINE: Final = 'countersink_counter_value{{name="{}"}} {}\n'
+
+
+class MetricsAsks(Age):
+    prefix: Prefix = ""
+    """Only counters whose names start with it."""
+
+
+class CounterMetricsRoute:
+    def __init__(self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock) -> None:
+        """Tenants take `turns` to read."""
+        self._reader = reader
+        self._names = AllNames(store, overlay)
+        self._turns = turns
+
+    async def counter_metrics(self, call: Call, asks: MetricsAsks) -> Reply:
+        """The totals of at most 10,000 counters, for Prometheus"""
+        check_prefix(asks.prefix)
+        caller = call.caller
+        async with caller.turn(self._turns):
+            names, exact = await self._listed(caller.prefixes_under(asks.prefix))
+            lines = [_HEAD]
+            for place in range(0, len(names), MOST_LISTED):
+                for one in await self._reader.read(names[place : place + MOST_LISTED], asks.max_age):
+                    exact = exact and one.exact
+                    if one.exists:
+                        lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))
+        body = "".join([*lines, _WHOLE.format(exact)]).encode()
+        return Reply(body, 200, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
+
+    async def _listed(self, prefixes: list[str]) -> tuple[list[str], bool]:
+        found: list[str] = []
+        all_exact = True
+        for prefix in prefixes:
+            more, exact = await self._names.listed(prefix, "", MOST_SHOWN + 1 - len(found))
+            found += more
+            all_exact = all_exact and exact
+            if len(found) > MOST_SHOWN:
+                raise Problem(
+                    422, f"there are more than {MOST_SHOWN:,} counters: add a longer 'prefix'", field="prefix"
+                )
+        return found, all_exact

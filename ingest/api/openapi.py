@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ingest.access.scopes import TO_COUNT
+from ingest.access.keys import TO_COUNT
 from ingest.api import events, fields, increments, receipts
 from ingest.api.fields import Body, Form, Header, Json, Nothing, Schema, hints_of, marks, ref
 from ingest.api.routes import ROUTES, TEXT, Gives, Route, Takes

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final, NamedTuple, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from ingest.access.scopes import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ
+from ingest.access.keys import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ
 from ingest.api import pages
-from ingest.api.counter_metrics import CounterMetricsRoute
-from ingest.api.counters import ReadRoutes, SetRoutes, ShardRoutes
+from ingest.api.counters import CounterMetricsRoute, ReadRoutes, SetRoutes, ShardRoutes
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import BODY, MODES, EventRoutes
 from ingest.api.fields import Body, Schema

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from ingest.access.callers import CALLER, NONE, Caller, credentials_in
 from ingest.access.door import NOT_HTTP, Door
+from ingest.access.keys import TO_COUNT, TO_READ
 from ingest.access.origins import COUNTERS, shared
-from ingest.access.scopes import TO_COUNT, TO_READ
 from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies

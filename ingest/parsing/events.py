@@ -6,11 +6,13 @@ What an event may count is what a message on the topic may: `codec` reads the da
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
+
+from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
 from ingest.parsing.parse import MOST_IN_REQUEST, BodyError, Parsed, check_values, load
@@ -55,13 +57,7 @@ class Events(Parsed):
         self.batch = gathered(event.batch for event in self.events)
 
 
-class Headers(Protocol):
-    """The headers of a request. Upper and lower case are the same."""
-
-    def getall(self, name: str, default: Sequence[str]) -> Sequence[str]: ...
-
-
-def reader_of(headers: Headers) -> Callable[[bytes], Events]:
+def reader_of(headers: CIMultiDictProxy[str]) -> Callable[[bytes], Events]:
     """The function that reads the body of a request with these headers: events, or without headers of an event what
     Pub/Sub pushes. Raises `BodyError` if they say that it holds none.
     """
@@ -78,7 +74,7 @@ def reader_of(headers: Headers) -> Callable[[bytes], Events]:
     return partial(_binary, {name: value for name, value in attributes.items() if value is not None})
 
 
-def _header(headers: Headers, name: str) -> str | None:
+def _header(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """The value of an attribute in a header, as the HTTP binding of CloudEvents encodes it."""
     values = headers.getall(name, ())
     if len(values) > 1:

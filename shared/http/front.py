@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from aiohttp import HttpVersion11, web
 
 from shared.http.heads import CHUNKED, Chunks, RefusedError, check_part, lent
-from shared.http.tenants import peer_of, tenant_of
+from shared.http.shares import peer_of, tenant_of
 
 if TYPE_CHECKING:
     from shared.http.watchdog import Watchdog

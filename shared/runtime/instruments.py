@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf, isnan, nan
 from threading import Lock
 from time import time
-from typing import ClassVar, Final, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -106,12 +106,6 @@ _lock = Lock()
 """Taken to add to a cell: some threads count, too."""
 
 
-class Board(Protocol):
-    own: NumberCells
-    """What this process counts in."""
-    instruments: "list[Instrument]"
-
-
 class Instrument:
     """A metric, or one series of a metric with labels."""
 
@@ -120,7 +114,7 @@ class Instrument:
     _function: Callable[[], float] | None = None
 
     def __init__(
-        self, board: Board, name: str, help_: str, labels: Sequence[str] = (), values: tuple[str, ...] = ()
+        self, board: "MetricsBoard", name: str, help_: str, labels: Sequence[str] = (), values: tuple[str, ...] = ()
     ) -> None:
         self.name = name
         self.help = help_

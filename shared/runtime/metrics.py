@@ -6,7 +6,7 @@ import time
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -246,21 +246,6 @@ OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE, SPOOL_US
 """Gauges that a process reads from its data, and does not show if it can't."""
 for _unknown in (*OF_DATA, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
     _unknown.clear()
-
-
-class MetricsPusher(Protocol):
-    """Pushes all metrics to a collector."""
-
-    interval: float
-    """Seconds between two pushes."""
-
-    async def push(self) -> None:
-        """Begin to push what they are now, unless the last push goes on. Its errors are logged."""
-        ...
-
-    def close(self) -> None:
-        """Wait for the last push, for a short time at most."""
-        ...
 
 
 # What this process takes: CPU time, memory and open files. The metrics have the names that all programs use.

@@ -24,7 +24,6 @@ from shared.ports.feed import FeedBook
 from shared.ports.overlay import Overlay
 from shared.ports.store import Balance, Jobs, Store, Tasks
 from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.metrics import MetricsPusher
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
@@ -38,6 +37,7 @@ from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_s
 
 if TYPE_CHECKING:
     from shared.redis.overlay import RedisOverlay
+    from shared.runtime.otlp import OtlpMetrics
 
 SPOOL_AFTER = 2.0
 """Seconds for which a publish is retried before the spool takes it."""
@@ -265,18 +265,18 @@ def traces_of(version: str) -> Traces | None:
     """None if no endpoint is set, or if spans can't be exported."""
 
     def make(endpoint: str) -> Traces:
-        from shared.runtime.otlp_traces import OtlpTraces  # noqa: PLC0415 (the extra may be missing)
+        from shared.runtime.otlp import OtlpTraces  # noqa: PLC0415 (the extra may be missing)
 
         return OtlpTraces(version, endpoint)
 
     return _exporting("TRACES", "spans", make)
 
 
-def metrics_pusher_of(version: str, since: float) -> MetricsPusher | None:
+def metrics_pusher_of(version: str, since: float) -> "OtlpMetrics | None":
     """The same for metrics."""
 
-    def make(endpoint: str) -> MetricsPusher:
-        from shared.runtime.otlp_metrics import OtlpMetrics  # noqa: PLC0415 (as above)
+    def make(endpoint: str) -> "OtlpMetrics":
+        from shared.runtime.otlp import OtlpMetrics  # noqa: PLC0415 (as above)
 
         return OtlpMetrics(version, endpoint, since)
 

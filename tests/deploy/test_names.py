@@ -29,7 +29,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 def unknown(text: str) -> set[str]:
     settings = {name for name, _, _ in table()} | NOT_OURS
-    of_counters = set(re.findall(r"# TYPE (\w+)", (ROOT / "ingest" / "api" / "counter_metrics.py").read_text()))
+    of_counters = set(re.findall(r"# TYPE (\w+)", (ROOT / "ingest" / "api" / "counters.py").read_text()))
     metrics = shown() | PACKAGES | of_counters
     return (set(SETTING.findall(text)) - settings) | (set(METRIC.findall(text)) - metrics)
 

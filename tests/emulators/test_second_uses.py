@@ -7,7 +7,7 @@ from flusher.flush.window import FlushPolicy
 from ingest.accept.drafts import Batch, Pace, Uses
 from ingest.accept.publishing import Publishing
 from ingest.api.receipts import AppliedWaits, Tracking
-from shared.http.tenants import LOCAL
+from shared.http.shares import LOCAL
 from shared.model.words import Increment
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.api import counter_metrics
+from ingest.api import counters
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -36,7 +36,7 @@ async def test_a_deleted_counter_has_none(service: Service) -> None:
 
 
 async def test_too_many_are_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counter_metrics, "MOST", 2)
+    monkeypatch.setattr(counters, "MOST_SHOWN", 2)
     for name in ("a", "b", "p:c"):
         await service.incr(name)
     found = await service.get("/metrics/counters")

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from ingest.access import scopes
 from ingest.access.callers import Credentials, credentials_in
 from ingest.access.door import Door
-from ingest.access.keys import KeyRing
+from ingest.access.keys import SCOPES, KeyRing
 from ingest.api.routes import find
 from ingest.http.problems import Problem, problem_of
 from shared.model.errors import ShareError
@@ -25,7 +24,7 @@ OPERATIONS = [
     if method in contract.METHODS
 ]
 KEYS: dict[str, dict[str, Any]] = {
-    **{scope: {"scopes": [scope]} for scope in scopes.SCOPES},
+    **{scope: {"scopes": [scope]} for scope in SCOPES},
     "slow": {"scopes": ALL, "rate": 1},
     "cpk": {"scopes": ["write"], "origins": [SHOP], "publishable": True, "prefixes": ["p"]},
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.access import scopes
+from ingest.access.keys import SCOPES
 from ingest.api.routes import ROUTES, find
 
 
@@ -13,7 +13,7 @@ from ingest.api.routes import ROUTES, find
         ("POST", "/v1/counters/a/reset", {"admin"}), ("HEAD", "/v1/counters/a", {"read"}),
         ("GET", "/v1/receipts/a/b", {"read", "write"}), ("GET", "/v1/jobs/a/export", {"admin"}),
         ("DELETE", "/v1/jobs/a", {"admin"}), ("GET", "/metrics", {"read"}),
-        ("GET", "/nothing", {*scopes.SCOPES}),
+        ("GET", "/nothing", {*SCOPES}),
     ],
 )  # fmt: skip
 def test_a_path_needs_one_of_these(method: str, path: str, scopes: set[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from flusher.flush.commit_loop import apply
 from shared.model.errors import AlreadyAppliedError
 from shared.model.words import Envelope
-from shared.runtime.otlp_traces import OtlpTraces
+from shared.runtime.otlp import OtlpTraces
 from shared.runtime.traces import Trace
 from tests.contracts.store import commit
 from tests.processes.collector import Collector, collecting

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.http.shares import FairLock
-from shared.http.tenants import LOCAL, peer_of, tenant_of
+from shared.http.shares import LOCAL, FairLock, peer_of, tenant_of
 
 
 class Transport(asyncio.BaseTransport):
