@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "audit": {"audit": "compare the sums of all receipts with the shards; exit with 1 if something differs"},
     "check": {"check": "count on a running service, and check that it keeps its promises"},
     "imports": {"import": "add the counters of another application; repeat it to add the difference"},
-    "copy": {"copy": "copy counters, counts by time and remembered ids from one store to another"},
+    "copy": {"copy": "copy counters, counts by time and what is remembered of clients from one store to another"},
     "completion": {"completion": "print a script that completes commands and options in a shell"},
 }
 """The commands of each module here, and their helps. A module is imported if one of its commands is asked for."""

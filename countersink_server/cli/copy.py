@@ -9,12 +9,12 @@ from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.counters import check, written_to
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.target import add_neither, line_of
-from countersink_server.move.copier import Copier, CopyReport, Place
+from countersink_server.move.copier import WHAT, Copier, CopyReport, Place
 from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.moving import Origin
+from shared.model.moving import Origin, name_of_copy
 from shared.wiring.moving import end_of, file_of, lines_of, origin_in
 
 FROM: Final = "--from"
@@ -22,10 +22,6 @@ TO: Final = "--to"
 MOST_SHOWN: Final = 100
 """Differences that are shown."""
 _AGAIN: Final = "run it again: what was copied is not copied twice"
-_NOT_ALONG: Final = (
-    "countersink: marks of imports and ids of jobs are not taken along. After the move, an import adds everything"
-    " again, and a job with an old id runs again. Run neither before you have changed your script"
-)
 
 
 def add_commands(commands: Commands) -> None:
@@ -76,7 +72,7 @@ async def _copy(options: argparse.Namespace) -> None:
         end = await stack.enter_async_context(place)
         if end.origin.name == origin.name and read is None:
             raise SettingsError(f"{FROM} and {TO} are the same store")
-        origin.name = f"copy {options.job or origin.name}"
+        origin.name = name_of_copy(options.job or origin.name)
         await _to_store(origin, end, settings, options)
 
 
@@ -88,7 +84,7 @@ async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> No
     waiting = await origin.waiting()
     _warn(waiting)
     if waiting:
-        raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
+        note(f"countersink: {waiting} increments were accepted, and not applied yet: they are not in {file}")
 
 
 async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:
@@ -123,33 +119,25 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
         row = {"name": name, "differs": what}
         tell(json_of(row) if options.json else f"DIFFERS: {name + ': ' if name else ''}{what}")
     if options.json:
-        numbers = {"counters": report.counters, "counts_by_time": report.counts, "receipts": report.receipts}
-        new = {"counters": report.changed, "counts_by_time": report.new_counts, "receipts": report.new_receipts}
         tell(
             json_of(
-                {"origin": numbers, "copied": new, "waiting": waiting}
+                {"origin": report.origin, "copied": report.copied, "waiting": waiting}
                 | {"differences": len(report.differences), "dry_run": options.dry_run}
             )
         )
     else:
         would = "would be copied" if options.dry_run else "copied now"
-        for what, number, new_ones in (
-            ("counters", report.counters, report.changed),
-            ("counts by time", report.counts, report.new_counts),
-            ("ids and other receipts", report.receipts, report.new_receipts),
-        ):
-            tell(f"{what}: {number}, of which {new_ones} {would}")
+        for what, called in WHAT.items():
+            tell(f"{called}: {report.origin[what]}, of which {report.copied[what]} {would}")
         _warn(waiting)
-        if report.changed and not options.dry_run:
-            note(_NOT_ALONG)
     flush()
     if report.differences:
         raise CountersinkError(f"{len(report.differences)} differences, see above")
     if waiting and not options.dry_run:
-        raise CountersinkError(f"{waiting} increments were not applied in the origin: {_WHEN_APPLIED}")
-
-
-_WHEN_APPLIED: Final = "stop what counts there, let a flusher apply them, and copy again"
+        raise CountersinkError(
+            f"{waiting} increments were not applied in the origin: stop what counts there, let a flusher apply them,"
+            " and copy again"
+        )
 
 
 def _warn(waiting: int | None) -> None:

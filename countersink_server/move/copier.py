@@ -1,13 +1,15 @@
-"""Copies one store into another: totals, counts by time, and the receipts that clients' retries may meet.
+"""Copies one store into another: totals, counts by time, receipts that clients' retries may meet, marks and jobs.
 
 Each step can be repeated, so a copy can be killed anywhere and run again, also while the origin goes on counting:
 
 - A total is added as an import adds it, with a mark. A counter that holds something else than what was copied to it
   before is left alone: the copy would add to it what it has already, as on the way back into an old file.
 - Counts by time are written to a shard of their own, in place of what the copy before wrote there.
-- A receipt that is there is left as it is.
+- A receipt or job that is there is left as it is.
+- The mark of an import is a sum, so it is added as a total is, with a mark of its own. Where both stores have imported
+  from one source, the mark is what both have added.
 
-At the end, totals and counts by time are read again on both sides, and compared.
+At the end, all but receipts is read again on both sides, and compared.
 """
 
 import asyncio
@@ -15,14 +17,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.model.buckets import Millis, StoreMillis, TimeBucket, WallMillis
-from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.imports import Foreign
-from shared.model.moving import MovedCount, MovedReceipt, Origin, followed_until, shard_of_copy
+from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
+from shared.model.imports import Foreign, Mark
+from shared.model.jobs import RUNNING
+from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, followed_until, marks_of, shard_of_copy
 from shared.model.words import Commit, Guard, Receipt
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, Store
@@ -35,10 +39,29 @@ RECEIPTS: Final = 400
 """Receipts in a commit."""
 COUNTS: Final = 2_000
 """Counts by time that are written at once."""
+MARKS_AT_ONCE: Final = 200
+"""Marks in a commit, which moves two for each."""
+JOBS_AT_ONCE: Final = 100
+"""Jobs that are looked for at once."""
 AT_ONCE: Final = 20
 """Counters whose counts by time are read at once."""
 RETRY_FOR: Final = 20.0
 T = TypeVar("T")
+
+
+TOTALS: Final = "counters"
+BY_TIME: Final = "counts_by_time"
+IDS: Final = "receipts"
+MARKS: Final = "marks"
+JOBS: Final = "jobs"
+WHAT: Final = {
+    TOTALS: "counters",
+    BY_TIME: "counts by time",
+    IDS: "ids and other receipts",
+    MARKS: "marks of imports",
+    JOBS: "jobs",
+}
+"""What is copied, and how people call it."""
 
 
 class Place(NamedTuple):
@@ -51,21 +74,22 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class CopyReport:
-    counters: int = 0
-    """Counters of the origin."""
-    changed: int = 0
-    """Counters to which something was added."""
-    counts: int = 0
-    """Counts by time of the origin."""
-    receipts: int = 0
-    new_counts: int = 0
-    new_receipts: int = 0
+    """What a copy did, and what differs at the end."""
+
+    origin: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WHAT, 0))
+    """How many there are, of each of `WHAT`."""
+    copied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WHAT, 0))
+    """How many of these were missing or different."""
     differences: list[tuple[str, str]] = field(default_factory=list)
     """Counters, and what differs."""
 
 
 Progress = Callable[[str, int], None]
 """Told the name of the step, and how much of it is done."""
+Step = Callable[[bool], Awaitable[tuple[int, int]]]
+"""Returns how much there is in the origin, and how much of it was missing or different there. If told so, it writes
+that.
+"""
 
 
 class Copier:
@@ -85,7 +109,7 @@ class Copier:
         self._fresh: set[str] = set()
         """Counters of which nothing was there."""
         self._flaws: dict[str, str] = {}
-        """Counters of which some counts by time can't be copied."""
+        """Counters of which some counts by time can't be copied, and jobs that can't be."""
         self.report = CopyReport()
 
     async def copy(self, prefix: str) -> None:
@@ -96,19 +120,47 @@ class Copier:
                 wall = int(self._clock.now() * 1_000)
                 await self._insist(lambda: self._place.arrivals.follow(followed_until(followed, wall)))
         await self._totals(prefix)
-        self.report.counts, self.report.new_counts = await self._counts(prefix, write=not self._options.dry)
+        for what, step in self._steps(prefix).items():
+            self.report.origin[what], self.report.copied[what] = await step(not self._options.dry)
         self.report.differences += self._flaws.items()
-        self.report.receipts, self.report.new_receipts = await self._receipts(write=not self._options.dry)
 
     async def compare(self, prefix: str) -> None:
-        """Read totals and counts by time again, on both sides, and report what differs. A receipt that was inserted, or
-        found, is there.
+        """Read all but receipts again, on both sides, and report what differs. A receipt that was inserted, or found,
+        is there.
         """
-        _, counts = await self._counts(prefix, write=False)
+        again = {what: await step(False) for what, step in self._steps(prefix).items() if what != IDS}
         async for one in self._unequal(prefix):
             self._differs(*one)
-        if counts:
-            self._differs("", f"{counts} counts by time differ")
+        for what, (_, number) in again.items():
+            if number:
+                self._differs("", f"{number} {WHAT[what]} differ")
+
+    def _steps(self, prefix: str) -> Mapping[str, Step]:
+        """What is copied beside totals."""
+        origin = self._origin
+        return {
+            BY_TIME: self._each(BY_TIME, origin.counts(prefix), COUNTS, self._counts),
+            IDS: self._each(IDS, origin.receipts(), RECEIPTS, self._receipts),
+            MARKS: self._each(MARKS, origin.marks(prefix), MARKS_AT_ONCE, self._marks),
+            JOBS: self._each(JOBS, origin.jobs(), JOBS_AT_ONCE, self._jobs),
+        }
+
+    def _each(
+        self,
+        what: str,
+        pages: AsyncIterator[Sequence[T]],
+        size: int,
+        take: Callable[[Sequence[T], bool], Awaitable[int]],
+    ) -> Step:
+        async def step(write: bool) -> tuple[int, int]:
+            there, new = 0, 0
+            async for some in batched(pages, size):
+                new += await take(some, write)
+                there += len(some)
+                self._progress(WHAT[what], there)
+            return there, new
+
+        return step
 
     def _differs(self, name: str, what: str) -> None:
         self._left.add(name)  # no counter has an empty name
@@ -117,26 +169,17 @@ class Copier:
     async def _totals(self, prefix: str) -> None:
         def take(one: ImportOutcome | str) -> None:
             if isinstance(one, ImportOutcome):
-                self.report.counters += 1
-                self.report.changed += bool(one.added)
+                self.report.origin[TOTALS] += 1
+                self.report.copied[TOTALS] += bool(one.added)
                 if one.flaw:
                     self._differs(one.name, one.flaw)
-                self._progress("totals", self.report.counters)
+                self._progress(WHAT[TOTALS], self.report.origin[TOTALS])
 
         source = CheckedSource(self._origin, self._place.store, self._options, self._fresh, merge=self._merge)
         importer = Importer(source, self._place.store, self._place.overlay, self._clock, self._options)
         await importer.run(prefix, take)
 
-    async def _counts(self, prefix: str, *, write: bool) -> tuple[int, int]:
-        """How many there are, and how many of them were missing or different."""
-        there, new = 0, 0
-        async for some in batched(self._origin.counts(prefix), COUNTS):
-            new += await self._take_counts(some, write=write)
-            there += len(some)
-            self._progress("counts by time", there)
-        return there, new
-
-    async def _take_counts(self, some: Sequence[MovedCount], *, write: bool) -> int:
+    async def _counts(self, some: Sequence[MovedCount], write: bool) -> int:
         arrivals, now = self._place.arrivals, await self._place.store.now()
         adds = []
         for one in some:
@@ -172,16 +215,8 @@ class Copier:
         for some in batches(series.items(), AT_ONCE):
             await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
 
-    async def _receipts(self, *, write: bool) -> tuple[int, int]:
-        there, new = 0, 0
-        async for some in batched(self._origin.receipts(), RECEIPTS):
-            new += await self._keep(some, write=write)
-            there += len(some)
-            self._progress("ids", there)
-        return there, new
-
-    async def _keep(self, some: Sequence[MovedReceipt], *, write: bool) -> int:
-        """Insert the receipts that are not there; returns how many."""
+    async def _receipts(self, some: Sequence[MovedReceipt], write: bool) -> int:
+        """Insert the receipts that are not there."""
         now = await self._place.store.now()
         later = StoreMillis(now + self._place.waits)
         receipts = {one.key: one.at(later, self._shard) for one in some}
@@ -201,6 +236,54 @@ class Copier:
             if one.key in found and one.counted_twice(found[one.key], self._shard):
                 self._differs("", f"an id was counted in the origin and there, so it counts twice: receipt {one.key}")
         return len(receipts) - len(found)
+
+    async def _marks(self, some: Sequence[Mark], write: bool) -> int:
+        """Add to the marks there what the origin's have grown by since the last copy."""
+        store, new = self._place.store, 0
+        for source, its in groupby(sorted(some), attrgetter("source")):
+            totals = {one.counter: one.total for one in its if one.counter not in self._left}
+            copied = marks_of(self._origin.name, source)
+
+            async def once(source: str = source, totals: Mapping[str, int] = totals, copied: str = copied) -> int:
+                there, known = [await store.marks(name, [*totals]) for name in (source, copied)]
+                moves = []
+                for name, total in totals.items():
+                    before, seen = there.get(name, 0), known.get(name, 0)
+                    if before != seen and not self._merge:
+                        if name not in self._left:
+                            self._differs(name, f"what was imported there from {source} was not copied from here")
+                    elif total != seen:
+                        moves += [Mark(source, name, before, before + total - seen), Mark(copied, name, seen, total)]
+                if moves and write:
+                    try:
+                        await store.apply(Commit((), (), marks=tuple(moves)))
+                    except ChangedError as error:  # another copy or import was faster
+                        raise TransientError(str(error)) from error
+                return len(moves) // 2
+
+            new += await self._insist(once)
+        return new
+
+    async def _jobs(self, some: Sequence[MovedJob], write: bool) -> int:
+        """Keep the jobs that are not there."""
+        store, arrivals = self._place.store, self._place.arrivals
+        later = StoreMillis(await store.now() + self._place.waits)
+        ended = []
+        for one in some:
+            if one.state.state == RUNNING:
+                self._flaws[f"job {one.state.job.id}"] = "it runs in the origin: let it end there, or stop it"
+            else:
+                ended.append(one.at(later))
+
+        async def once() -> int:
+            async with store.audit_data() as data:
+                there = {state.job.id async for page in data.jobs() for state in page}
+            new = [state for state in ended if state.job.id not in there]
+            if new and write:
+                await arrivals.keep(new)
+            return len(new)
+
+        return await self._insist(once)
 
     async def _unequal(self, prefix: str) -> AsyncGenerator[tuple[str, str], None]:
         """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""

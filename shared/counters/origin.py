@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.model.buckets import Followed, Millis, TimeBucket
-from shared.model.imports import Foreign
-from shared.model.moving import MovedCount, MovedReceipt, moved_receipt
+from shared.model.imports import Foreign, Mark
+from shared.model.moving import MovedCount, MovedJob, MovedReceipt, is_of_copy, moved_job, moved_receipt
 from shared.model.words import Total
 from shared.ports.store import AuditData, Store
 
@@ -94,6 +94,19 @@ class StoreOrigin:
         async with self._data() as data:
             async for page in data.receipts():
                 if moved := [one for kept in page if (one := moved_receipt(kept.receipt, now)) is not None]:
+                    yield moved
+
+    async def marks(self, prefix: str) -> AsyncIterator[Sequence[Mark]]:
+        async with self._data() as data:
+            async for page in data.marks():
+                if moved := [one for one in page if one.counter.startswith(prefix) and not is_of_copy(one)]:
+                    yield moved
+
+    async def jobs(self) -> AsyncIterator[Sequence[MovedJob]]:
+        now = await self._store.now()
+        async with self._data() as data:
+            async for page in data.jobs():
+                if moved := [one for state in page if (one := moved_job(state, now)) is not None]:
                     yield moved
 
     async def followed(self) -> Sequence[Followed]:

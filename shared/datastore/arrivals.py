@@ -1,14 +1,17 @@
 """Writes what a copy brings into Datastore, beside the store's commits."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 from shared.datastore.buckets import NAME, entity_adds, fill, followed_in, keep_followed
 from shared.datastore.client import DatastoreClient
+from shared.datastore.jobs import insert
 from shared.datastore.keys import DatastorePlace, by_name, integer, name_of, write
 from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
-from shared.model.errors import ContendedError
+from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.model.jobs import JobState
 from shared.runtime.retry import Backoff, insist, tries
 
 AT_ONCE: Final = 100
@@ -53,6 +56,11 @@ class DatastoreArrivals:
                 await self._client.commit_over(request)
 
             await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        for job in jobs:
+            with suppress(AlreadyAppliedError):
+                await insert(self._client, self._place, job)
 
     def _held(self, found: Mapping[tuple[str, str], Any], one: BucketAdd) -> int | None:
         (add,) = entity_adds(self._place, ByTime((one,)))

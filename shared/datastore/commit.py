@@ -121,6 +121,11 @@ def _key(place: DatastorePlace, source: str, counter: str) -> Key:
     return place.key(place.kinds.mark, sha256(f"{len(source)}:{source}{counter}".encode()).hexdigest())
 
 
+def mark_in(entity: Any) -> Mark:
+    properties = entity.properties
+    return Mark(properties[SOURCE].string_value, properties[COUNTER].string_value, 0, _total(entity))
+
+
 def _total(entity: Any) -> int:
     value = entity.properties[TOTAL]
     return int(value.blob_value or value.integer_value)

@@ -4,8 +4,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -25,7 +26,6 @@ from shared.datastore.keys import (
     where,
     within,
 )
-from shared.datastore.store import DatastoreStore
 from shared.model.buckets import StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import (
@@ -49,6 +49,9 @@ from shared.model.jobs import (
     span_text,
 )
 from shared.runtime.retry import Backoff, insist, tries
+
+if TYPE_CHECKING:
+    from shared.datastore.store import DatastoreStore
 
 BOOKS: Final = 16
 """Entities over which the progress of a job is spread, since one entity takes about one write a second."""
@@ -80,7 +83,7 @@ class DatastoreJobs:
         self,
         client: DatastoreClient,
         place: DatastorePlace,
-        store: DatastoreStore,
+        store: "DatastoreStore",
         pick: Callable[[int], int] = random.randrange,
         *,
         most_exports: int = 1_000,
@@ -117,19 +120,14 @@ class DatastoreJobs:
         return await self._keys(where(query, mark, Operator.EQUAL, string_value=owner))
 
     async def _create(self, job: Job) -> tuple[JobState, bool]:
-        request = self._client.commit_request()
-        request.mutations.add().insert.CopyFrom(self._entity(job))
-        for number in range(BOOKS):
-            book = request.mutations.add().insert
-            book.key.CopyFrom(self._book(job.id, number))
-            _write(book, Progress(), open_=0 if number else 1)
+        new = JobState(job, open=1)
         try:
-            await self._client.commit(request)
+            await insert(self._client, self._place, new)
         except AlreadyAppliedError as error:
             if (there := await self.get(job.id)) is None:
                 raise ContendedError("it was deleted just now") from error
             return there, False
-        return JobState(job, open=1), True
+        return new, True
 
     async def get(self, job: str) -> JobState | None:
         """One look may see the books at different instants, so that they add up to no open task although there always
@@ -138,17 +136,12 @@ class DatastoreJobs:
         found = await self._look_at(job)
         if job not in found:
             return None
-        entity, books = found[job].entity, [one.entity for name, one in found.items() if name != job]
-        open_ = sum(integer(book, _OPEN) for book in books)
-        if open_ <= 0:
+        (state,) = states_in(one.entity for one in found.values())
+        if state.open <= 0:
             same = {name: one.version for name, one in (await self._look_at(job)).items()}
-            if open_ or same != {name: one.version for name, one in found.items()}:
-                open_ = 1
-        progress = Progress()
-        for book in books:
-            progress = progress.plus(_read(book))
-        finished, why = integer(entity, "finished"), entity.properties["why"].string_value
-        return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
+            if state.open or same != {name: one.version for name, one in found.items()}:
+                return replace(state, open=1)
+        return state
 
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
         """The latest of those that expire last, since all jobs but exports live equally long."""
@@ -255,7 +248,7 @@ class DatastoreJobs:
 
     async def _look_at(self, job: str) -> dict[str, Any]:
         """The job and its books, by name."""
-        keys = [self._place.key(self._place.kinds.job, job), *self._books(job)]
+        keys = [self._key(job), *self._books(job)]
         found = (await self._client.look_up(keys)).entities
         return {name_of(one.entity.key)[1]: one for one in found}
 
@@ -272,32 +265,16 @@ class DatastoreJobs:
         return [one.entity.key for one in found]
 
     def _key(self, job: str) -> Key:
-        return self._place.key(self._place.kinds.job, job)
+        return _key(self._place, job)
 
     def _book(self, job: str, number: int) -> Key:
-        return self._place.key(self._place.kinds.job, f"{job}:{number}")
+        return _key(self._place, f"{job}:{number}")
 
     def _books(self, job: str) -> Iterable[Key]:
         return (self._book(job, number) for number in range(BOOKS))
 
     def _task(self, job: str, begin: str) -> Key:
         return self._place.key(self._place.kinds.task, f"{job}:{begin}")
-
-    def _entity(self, job: Job) -> Any:
-        entity = self._place.entity(self._place.key(self._place.kinds.job, job.id))
-        kind = _EXPORT_BY_TIME if job.span is not None else job.kind
-        for name, text in (("kind", kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
-            unindexed(entity, name).string_value = text
-        if job.span is not None:
-            unindexed(entity, _SPAN).string_value = span_text(job.span)
-        for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
-            unindexed(entity, name).integer_value = number
-        entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
-        if owner := owner_of(job.id):
-            entity.properties[_RUNS].string_value = owner
-        if job.kind == EXPORT:
-            entity.properties[_KEPT].string_value = owner
-        return entity
 
 
 async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
@@ -306,6 +283,60 @@ async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
         return await insist(step, ContendedError, tries(TRIES), Backoff(0.01, 0.5))
     except ContendedError as error:
         raise ContendedError(f"job {job} is contended: {error}") from error
+
+
+def _key(place: DatastorePlace, name: str) -> Key:
+    return place.key(place.kinds.job, name)
+
+
+async def insert(client: DatastoreClient, place: DatastorePlace, state: JobState) -> None:
+    """Keep a job with its books. `AlreadyAppliedError` if its id exists."""
+    request = client.commit_request()
+    request.mutations.add().insert.CopyFrom(entity_of(place, state))
+    for number in range(BOOKS):
+        book = request.mutations.add().insert
+        book.key.CopyFrom(_key(place, f"{state.job.id}:{number}"))
+        _write(book, Progress() if number else state.progress, open_=0 if number else state.open)
+    await client.commit(request)
+
+
+def entity_of(place: DatastorePlace, state: JobState) -> Any:
+    job = state.job
+    entity = place.entity(_key(place, job.id))
+    kind = _EXPORT_BY_TIME if job.span is not None else job.kind
+    for name, text in (("kind", kind), ("prefix", job.prefix), (_STATE, state.state), ("why", state.why)):
+        unindexed(entity, name).string_value = text
+    if job.span is not None:
+        unindexed(entity, _SPAN).string_value = span_text(job.span)
+    for name, number in (("delta", job.number), ("created", job.created), ("finished", state.finished)):
+        unindexed(entity, name).integer_value = number
+    entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
+    if (owner := owner_of(job.id)) and state.state == RUNNING:
+        entity.properties[_RUNS].string_value = owner
+    if job.kind == EXPORT:
+        entity.properties[_KEPT].string_value = owner
+    return entity
+
+
+def states_in(entities: Iterable[Any]) -> Sequence[JobState]:
+    """The jobs among these entities, with what is in their books. No id has a colon."""
+    jobs: dict[str, Any] = {}
+    books: dict[str, list[Any]] = {}
+    for entity in entities:
+        job, colon, _ = name_of(entity.key)[1].partition(":")
+        if colon:
+            books.setdefault(job, []).append(entity)
+        else:
+            jobs[job] = entity
+    states = []
+    for job, entity in jobs.items():
+        its, progress = books.get(job, []), Progress()
+        for book in its:
+            progress = progress.plus(_read(book))
+        open_ = sum(integer(book, _OPEN) for book in its)
+        state, why = entity.properties[_STATE].string_value, entity.properties["why"].string_value
+        states.append(JobState(_job(entity), open_, progress, state, integer(entity, "finished"), why))
+    return states
 
 
 def _job(entity: Any) -> Job:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from shared.datastore import buckets, server
 from shared.datastore.buckets import FollowedRules, close, followed_at
 from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
-from shared.datastore.commit import TransformWriter, find
+from shared.datastore.commit import TransformWriter, find, mark_in
 from shared.datastore.feed import RulesFollowed
+from shared.datastore.jobs import states_in
 from shared.datastore.keys import (
     COUNT,
     DEAD,
@@ -38,6 +39,8 @@ from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
 from shared.model.errors import LateError, TransientError
+from shared.model.imports import Mark
+from shared.model.jobs import JobState
 from shared.model.receipts import Promise
 from shared.model.words import Commit, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
@@ -100,6 +103,14 @@ class DatastoreAuditData:
     async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
         async for results in self._pages(self._place.kinds.buckets, PAGE_OF_BUCKETS):
             yield [bucket for one in results for bucket in buckets.shards_in(one.entity)]
+
+    async def marks(self) -> AsyncIterator[Sequence[Mark]]:
+        async for results in self._pages(self._place.kinds.mark):
+            yield [mark_in(one.entity) for one in results]
+
+    async def jobs(self) -> AsyncIterator[Sequence[JobState]]:
+        """In one page: those whose names come between a job and its books belong to other jobs."""
+        yield states_in([one.entity async for results in self._pages(self._place.kinds.job) for one in results])
 
     async def followed(self) -> Sequence[Followed]:
         return await followed_at(self._client, self._place, self._time)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis, followed_of, text_of
 from shared.model.errors import SettingsError
-from shared.model.imports import Foreign
-from shared.model.moving import MovedCount, MovedReceipt, Origin
+from shared.model.imports import Foreign, Mark
+from shared.model.jobs import Job, JobState, Progress
+from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin
 from shared.runtime.clock import Clock
 
 PAGE: Final = 500
@@ -60,12 +61,30 @@ class CopyFile:
 
     async def receipts(self) -> AsyncIterator[Sequence[MovedReceipt]]:
         now = int(self._clock.now() * 1_000)
-        all_ = (
-            MovedReceipt(line["receipt"], line["state"], line["note"].encode(), Millis(line["until"] - now))
-            for line in _lines(self._file)
-            if "receipt" in line and line["until"] > now
-        )
-        while some := list(islice(all_, PAGE)):
+        for lines in self._pages("receipt"):
+            yield [
+                MovedReceipt(line["receipt"], line["state"], line["note"].encode(), Millis(line["until"] - now))
+                for line in lines
+                if line["until"] > now
+            ]
+
+    async def marks(self, prefix: str) -> AsyncIterator[Sequence[Mark]]:
+        for lines in self._pages("mark"):
+            yield [
+                Mark(line["mark"], line["counter"], 0, line["total"])
+                for line in lines
+                if line["counter"].startswith(prefix)
+            ]
+
+    async def jobs(self) -> AsyncIterator[Sequence[MovedJob]]:
+        now = int(self._clock.now() * 1_000)
+        for lines in self._pages("job"):
+            yield [_job(line, Millis(line["until"] - now)) for line in lines if line["until"] > now]
+
+    def _pages(self, kind: str) -> Iterator[Sequence[dict[str, Any]]]:
+        """The lines with this field."""
+        lines = (line for line in _lines(self._file) if kind in line)
+        while some := list(islice(lines, PAGE)):
             yield some
 
     async def followed(self) -> Sequence[Followed]:
@@ -81,38 +100,49 @@ class CopyFile:
 async def written(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[bytes]:
     """The lines of a file with everything that a copy takes along, of one instant: no id is there without its sum."""
     async with origin.still():
-        async for line in _lines_of(origin, prefix, now):
-            yield line
+        number = 0
+        for lines in (_counted(origin, prefix, now), _remembered(origin, prefix, now)):
+            async for line in lines:
+                yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+                number += 1
+        yield b'{"%b": %d}\n' % (LINES.encode(), number)
 
 
-async def _lines_of(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[bytes]:
+async def _counted(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[dict[str, Any]]:
     followed = json.loads(text_of(await origin.followed()))
-    yield _line({ORIGIN: origin.name, "followed": followed, "waiting": await origin.waiting()})
-    number = 1
+    yield {ORIGIN: origin.name, "followed": followed, "waiting": await origin.waiting()}
     async for one in origin.counters(prefix):
         if isinstance(one, str) or one.flaw:
             why = one if isinstance(one, str) else f"{one.name}: {one.flaw}"
             raise SettingsError(f"{why}, so nothing was written")
-        yield _line({"name": one.name, "value": one.total})
-        number += 1
+        yield {"name": one.name, "value": one.total}
     async for counts in origin.counts(prefix):
         name, by, _ = counts[0].bucket
         if flaw := next((one.flaw for one in counts if one.flaw), ""):
             raise SettingsError(f"{name}: {flaw}, so nothing was written")
-        yield _line(
-            {"name": name, "by": by, "counts": [(one.bucket.begin, one.held, now + one.left) for one in counts]}
-        )
-        number += 1
+        yield {"name": name, "by": by, "counts": [(one.bucket.begin, one.held, now + one.left) for one in counts]}
+
+
+async def _remembered(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[dict[str, Any]]:
     async for receipts in origin.receipts():
         for each in receipts:
-            kept = {"receipt": each.key, "state": each.state, "note": each.note.decode(), "until": now + each.left}
-            yield _line(kept)
-            number += 1
-    yield _line({LINES: number})
+            yield {"receipt": each.key, "state": each.state, "note": each.note.decode(), "until": now + each.left}
+    async for marks in origin.marks(prefix):
+        for mark in marks:
+            yield {"mark": mark.source, "counter": mark.counter, "total": mark.total}
+    async for jobs in origin.jobs():
+        for state, left in jobs:
+            id_, kind, prefix_, number, created, *_ = state.job
+            job = {"job": id_, "kind": kind, "prefix": prefix_, "number": number, "created": created}
+            done = {"progress": state.progress, "state": state.state, "finished": state.finished, "why": state.why}
+            yield job | done | {"until": now + left}
 
 
-def _line(said: dict[str, Any]) -> bytes:
-    return json.dumps(said, ensure_ascii=False).encode() + b"\n"
+def _job(line: dict[str, Any], left: Millis) -> MovedJob:
+    job = Job(line["job"], line["kind"], line["prefix"], line["number"], line["created"])
+    *numbers, examples = line["progress"]
+    progress = Progress._make((*numbers, tuple(map(tuple, examples))))
+    return MovedJob(JobState(job, 0, progress, line["state"], line["finished"], line["why"]), left)
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from shared.model.buckets import (
     WallSeconds,
 )
 from shared.model.fleet import Fleet
+from shared.model.imports import Mark
 from shared.model.jobs import Done, Job, JobState, Lease, Task
 from shared.model.receipts import Promise
 from shared.model.words import Commit, Envelope, Receipt, Receipts, Total, View
@@ -420,6 +421,14 @@ class AuditData(Protocol):
         """All shards of counts by time, in an order of the store. Those that have expired may be among them."""
         ...
 
+    def marks(self) -> AsyncIterator[Sequence[Mark]]:
+        """All marks of imports, in an order of the store."""
+        ...
+
+    def jobs(self) -> AsyncIterator[Sequence[JobState]]:
+        """All jobs that are kept, in an order of the store."""
+        ...
+
     async def followed(self) -> Sequence[Followed]:
         """See `Counts`."""
         ...
@@ -474,6 +483,10 @@ class Arrivals(Protocol):
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
         """Write counts by time in place of what their shards hold. No flusher may write to these shards."""
+        ...
+
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        """Keep these jobs, which have ended, unless their ids exist."""
         ...
 
 

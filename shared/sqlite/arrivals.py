@@ -7,7 +7,9 @@ from typing import Final
 import orjson
 
 from shared.model.buckets import BucketAdd, Followed, followed_of, followed_too, text_of
+from shared.model.jobs import JobState
 from shared.sqlite.database import Database
+from shared.sqlite.jobs import KEEP, row_of
 
 _HELD: Final = (
     "SELECT count FROM json_each(?) AS asked LEFT JOIN buckets ON counter = asked.value ->> 0"
@@ -43,3 +45,6 @@ class SqliteArrivals:
     async def put(self, counts: Sequence[BucketAdd]) -> None:
         rows = [(*one.bucket, one.shard, one.delta, one.expires) for one in counts]
         await self._database.write(lambda db: db.executemany(_PUT, rows).rowcount)
+
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        await self._database.write(lambda db: db.executemany(KEEP, map(row_of, jobs)).rowcount)

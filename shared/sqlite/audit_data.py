@@ -9,10 +9,13 @@ from operator import itemgetter
 from typing import Any, Final
 
 from shared.model.buckets import LENGTHS, Followed, TimeBucket
+from shared.model.imports import Mark
+from shared.model.jobs import JobState
 from shared.model.words import Backlog, Receipt
 from shared.ports.store import Balance, BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database
+from shared.sqlite.jobs import COLUMNS, state_of
 from shared.sqlite.receipts import LOW, id_rows
 
 PAGE: Final = 500
@@ -69,6 +72,14 @@ class SqliteAuditData:
                 _bucket_of(TimeBucket(*bucket), count)._replace(shard=shard, expires=expires)
                 for *bucket, shard, count, expires in rows
             ]
+
+    async def marks(self) -> AsyncIterator[Sequence[Mark]]:
+        async for rows in self._pages("SELECT source, counter, total FROM marks ORDER BY source, counter"):
+            yield [Mark(source, counter, 0, int(total)) for source, counter, total in rows]
+
+    async def jobs(self) -> AsyncIterator[Sequence[JobState]]:
+        async for rows in self._pages(f"SELECT {COLUMNS} FROM jobs ORDER BY id"):  # noqa: S608 (a constant)
+            yield [*map(state_of, rows)]
 
     async def followed(self) -> Sequence[Followed]:
         return self._followed

@@ -106,15 +106,13 @@ def delete_results(db: sqlite3.Connection, which: str, values: Sequence[object],
     return len(rows)
 
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     "id, kind, prefix, delta, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"
     " finished, why, span"
 )
-_CREATE: Final = (
-    "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, span, open) VALUES (?, ?, ?, ?, ?, ?, ?, 1)"
-)
+KEEP: Final = f"INSERT OR IGNORE INTO jobs ({COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 (a constant)
 _RUNNING: Final = "SELECT count(*) FROM jobs WHERE state = ? AND id >= ? AND id < ?"
-_LATEST: Final = f"SELECT {_COLUMNS} FROM jobs WHERE id >= ? AND id < ? AND (instr(id, '/') > 0) = ? ORDER BY created DESC, id LIMIT ?"  # noqa: S608, E501 (constant)
+_LATEST: Final = f"SELECT {COLUMNS} FROM jobs WHERE id >= ? AND id < ? AND (instr(id, '/') > 0) = ? ORDER BY created DESC, id LIMIT ?"  # noqa: S608, E501 (constant)
 _GROW: Final = (
     "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"
     " examples = ? WHERE id = ?"
@@ -145,8 +143,9 @@ class SqliteJobs:
                 check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
                 self._room.begin(db, job.id)
-            db.execute(_CREATE, (*job[:6], span_text(job.span)))
-            return JobState(job, open=1), True
+            new = JobState(job, open=1)
+            db.execute(KEEP, row_of(new))
+            return new, True
 
         return await self._database.write(work)
 
@@ -157,7 +156,7 @@ class SqliteJobs:
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
         with self._database.reading() as db:
             rows = db.execute(_LATEST, (*bounds_of(owner), bool(owner), limit)).fetchall()
-        return [*map(_state, rows)]
+        return [*map(state_of, rows)]
 
     async def record(self, done: Done) -> Done | None:
         task = done.task
@@ -223,11 +222,17 @@ class SqliteJobs:
 
 
 def _find(db: sqlite3.Connection, job: str) -> JobState | None:
-    row: Sequence[Any] | None = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job,)).fetchone()  # noqa: S608 (constant)
-    return None if row is None else _state(row)
+    row: Sequence[Any] | None = db.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", (job,)).fetchone()  # noqa: S608 (constant)
+    return None if row is None else state_of(row)
 
 
-def _state(row: Sequence[Any]) -> JobState:
+def row_of(state: JobState) -> Sequence[Any]:
+    *numbers, examples = state.progress
+    job, text = state.job, orjson.dumps(examples).decode()
+    return (*job[:6], state.open, *numbers, text, state.state, state.finished, state.why, span_text(job.span))
+
+
+def state_of(row: Sequence[Any]) -> JobState:
     progress = Progress._make((*row[7:13], tuple(map(tuple, orjson.loads(row[13])))))
     return JobState(Job(*row[:6])._replace(span=span_of(row[17])), row[6], progress, *row[14:17])
 

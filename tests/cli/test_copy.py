@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from countersink_server.move.copier import Copier, Place
+from countersink import AsyncClient
+from countersink_server.move.copier import WHAT, Copier, Place
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
@@ -22,6 +23,8 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
+from shared.model.imports import Mark
+from shared.model.jobs import ADD, DONE, EXPORT, FAILED, RESET, RUNNING, Job, JobState, Progress
 from shared.model.moving import Origin, moved_receipt
 from shared.model.receipts import (
     Tally,
@@ -38,10 +41,11 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
 from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.database import Database
+from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.store import SqliteStore
 from shared.wiring.files import refuse_older
 from shared.wiring.moving import end_of
-from tests.cli.running import Done, make_file, run
+from tests.cli.running import Done, run
 from tests.contracts.by_time import adding, hours
 from tests.contracts.store import commit, total
 from tests.processes.harness import Processes, processes
@@ -88,15 +92,18 @@ async def test_totals_counts_by_time_and_ids_are_taken_along_by_way_of_a_file_to
     )
     for path, body, headers in requests:
         await send(service.url, path, body, **headers)
+    await jobs(service.url)
     await service.end(15)
+    imported(tmp_path, one, 100, adds=100)
 
     for target in (lines, lines, url(two), url(two)):
         done, _ = await asyncio.to_thread(copy, lines if target == url(two) else url(one), target)
         assert (done.code, done.lines) == (0, [])
     done, said = await asyncio.to_thread(copy, url(one), url(two))  # directly: it is the same data
     assert (done.code, said["differences"], said["waiting"]) == (0, 0, 0)
-    assert said["origin"] == {"counters": 4, "counts_by_time": 3, "receipts": 4}
-    assert said["copied"] == {"counters": 0, "counts_by_time": 0, "receipts": 0}
+    assert said["origin"] == {"counters": 7, "counts_by_time": 5, "receipts": 6, "marks": 1, "jobs": 2}
+    assert said["copied"] == dict.fromkeys(WHAT, 0)
+    imported(tmp_path, two, 103, adds=3)
 
     service = await started.start("up", "--port", "0", COUNTERSINK_BROKER=url(two))
     assert (await send(service.url, "/v1/counters/d", {"value": 7}, **{"Idempotency-Key": "s"})) == {
@@ -104,13 +111,15 @@ async def test_totals_counts_by_time_and_ids_are_taken_along_by_way_of_a_file_to
         "before": 0,
         "after": 7,
     }  # what it answered before: it is not set again
+    await jobs(service.url)
     repeated = {"counter": "a", "delta": 5, "id": "x"}
     assert (await send(service.url, "/v1/counters/a?wait=applied", {"delta": 5, "id": "x"}))["duplicate"]
     assert (await send(service.url, "/v1/increments?wait=applied", requests[1][1], **requests[1][2]))["duplicate"]
     await send(service.url, "/v1/increments?wait=applied", [repeated, {"counter": "a", "delta": 1}])
     async with aiohttp.ClientSession() as session, session.get(f"{service.url}/v1/counters?prefix=") as answer:
         counters = {each["name"]: (each["value"], each["exists"]) for each in (await answer.json())["counters"]}
-    assert counters == {"a": (16, True), "b": (2, True), "c": (3, True), "d": (0, True)}
+    known = {"a": (16, True), "b": (2, True), "c": (3, True), "d": (0, True)}
+    assert counters == {**known, "gone": (0, True), "imported": (103, True), "job:e": (15, True)}
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{service.url}/v1/counters/a/series?by=hour") as answer,
@@ -118,6 +127,25 @@ async def test_totals_counts_by_time_and_ids_are_taken_along_by_way_of_a_file_to
         assert (await answer.json())["total"] == 16
     await service.end(15)
     assert (await asyncio.to_thread(run, "audit", cwd=None, COUNTERSINK_BROKER=url(two))).code == 0
+
+
+async def jobs(address: str) -> None:
+    """Started before and after the move, they have the same results."""
+    async with AsyncClient(address) as client:
+        if not (await client.get("job:e")).exists:
+            await client.increment_many({"job:e": 5, "gone": 7}, wait=60)
+        for kind, prefix, delta in ((ADD, "job:", 10), (RESET, "gone", None)):
+            while (job := await client.start_job(kind, prefix, delta, id=f"once-{kind}")).state == RUNNING:
+                await asyncio.sleep(0.02)
+            assert (job.state, job.changed) == (DONE, 1)
+        assert b"".join([line async for line in client.export("once-reset")]) == b'{"name":"gone","before":7}\n'
+
+
+def imported(folder: Path, into: Path, total: int, *, adds: int) -> None:
+    (folder / "export").write_text(f'{{"name": "imported", "value": {total}}}\n')
+    arguments = ("import", "--variant", "export", "--from", str(folder / "export"), "--all", "--json")
+    done = run(*arguments, cwd=None, COUNTERSINK_BROKER=url(into))
+    assert json.loads(done.out.splitlines()[0])["added"] == adds, done
 
 
 async def two_files(folder: Path) -> tuple[SqliteStore, SqliteStore, Database, Database]:
@@ -285,10 +313,7 @@ async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_alo
     async def merged() -> list[tuple[str, str]]:
         origin: Origin = StoreOrigin(one, "one", nothing)
         if by_file:
-            lines = tmp_path / "one.ndjson"
-            now = int(SystemClock().now() * 1_000)
-            lines.write_bytes(b"".join([line async for line in written(origin, "", now)]))
-            origin = CopyFile(lines, SystemClock())
+            origin = CopyFile(await in_lines(one, tmp_path), SystemClock())
         copier = copier_of(one, two, merge=True, origin=origin)
         await copier.copy("")
         await copier.compare("")
@@ -334,6 +359,101 @@ async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteS
     ]
 
 
+@pytest.mark.parametrize("by_file", [False, True])
+async def test_a_mark_there_is_what_was_imported_by_way_of_both(
+    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
+) -> None:
+    """Much of it is 2, which the origin had from elsewhere."""
+    one, two = files
+
+    async def imports(store: SqliteStore, delta: int) -> None:
+        before = (await store.marks("redis", ["a"])).get("a", 0)
+        await store.apply(replace(commit(("a", delta)), marks=(Mark("redis", "a", before, before + delta),)))
+
+    async def copies(*, dry: bool = False, merge: bool = False) -> list[tuple[str, str]]:
+        origin = CopyFile(await in_lines(one, tmp_path), SystemClock()) if by_file else None
+        copier = copier_of(one, two, dry=dry, merge=merge, origin=origin)
+        await copier.copy("")
+        await copier.compare("")
+        return copier.report.differences
+
+    async def there() -> tuple[int, int]:
+        return await total(two, "a"), (await two.marks("redis", ["a"])).get("a", 0)
+
+    await one.apply(replace(commit(("a", 2)), marks=(Mark("copy of another", "a", 0, 2),)))
+    for delta, mark in ((5, 5), (6, 11), (-13, -2), (4, 2)):
+        for each in (delta // 2, delta - delta // 2):
+            await imports(one, each)
+        assert ("", "1 marks of imports differ") in await copies(dry=True)
+        for _ in range(2):
+            assert await copies() == []
+            assert await there() == (mark + 2, mark)
+    assert await two.marks("copy of another", ["a"]) == {}
+    await imports(two, 40)
+    await imports(one, 1)
+    assert [name for name, _ in await copies()] == ["a"]
+    assert await there() == (44, 42)
+    assert await copies(merge=True) == []
+    assert await there() == (45, 43)
+
+
+async def test_a_mark_of_a_counter_that_is_0_on_both_sides_is_not_mixed(files: tuple[SqliteStore, SqliteStore]) -> None:
+    one, two = files
+    for store, key in ((one, 5), (two, 7)):
+        await store.apply(replace(commit(("a", 0)), marks=(Mark("redis", "a", 0, key),)))
+    for _ in range(2):
+        report = (await copied(one, two)).report
+        assert report.differences == [("a", "what was imported there from redis was not copied from here")]
+        assert await two.marks("redis", ["a"]) == {"a": 7}
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+async def test_jobs_that_have_ended_are_known_there_and_those_that_run_are_differences(
+    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
+) -> None:
+    one, two = files
+    later = StoreMillis(await one.now() + DAY)
+    progress = Progress(3, 200, 199, 1, 2, 7, (("a", "it is full"),))
+    there = JobState(Job("there", ADD, "", 1, 2, later), 0, state=DONE)
+    ended = [
+        JobState(Job("acme/done", ADD, "p:", 5, 123, later), 0, progress, DONE, 456),
+        JobState(Job("stopped", RESET, "", 0, 124, later), 3, Progress(), FAILED, 457, "somebody stopped it"),
+    ]
+    await SqliteArrivals(two.database).keep([there])
+    await SqliteArrivals(one.database).keep(
+        [
+            *ended,
+            replace(there, job=there.job._replace(number=2)),
+            JobState(Job("made again", EXPORT, "", 0, 1, later), 0, state=DONE),
+            JobState(Job("expired", ADD, "", 5, 1, StoreMillis(1)), 0, state=DONE),
+        ]
+    )
+    for running in (False, False, True):
+        if running:
+            await SqliteJobs(one.database).create(Job("runs", ADD, "", 1, 1, later))
+        origin = CopyFile(await in_lines(one, tmp_path), SystemClock()) if by_file else None
+        copier = copier_of(one, two, origin=origin)
+        await copier.copy("")
+        await copier.compare("")
+        says = [("job runs", "it runs in the origin: let it end there, or stop it")]
+        assert copier.report.differences == (says if running else [])
+    kept = {state.job.id: state for state in await SqliteJobs(two.database).latest("", 10)}
+    assert [*kept] == ["stopped", "there"]
+    assert kept["there"] == there
+    for state in ended:
+        found = await SqliteJobs(two.database).get(state.job.id)
+        assert found is not None
+        assert abs(found.job.expires - later) <= MINUTE
+        assert replace(found, open=state.open, job=found.job._replace(expires=later)) == state
+
+
+async def in_lines(store: SqliteStore, folder: Path) -> Path:
+    lines = folder / "one.ndjson"
+    now = int(SystemClock().now() * 1_000)
+    lines.write_bytes(b"".join([line async for line in written(StoreOrigin(store, "one", nothing), "", now)]))
+    return lines
+
+
 async def test_a_dead_letter_is_a_difference(files: tuple[SqliteStore, SqliteStore]) -> None:
     one, two = files
     await one.apply(commit(("a", 5)))
@@ -347,12 +467,16 @@ async def test_a_dead_letter_is_a_difference(files: tuple[SqliteStore, SqliteSto
 async def test_a_dry_run_writes_nothing(files: tuple[SqliteStore, SqliteStore]) -> None:
     one, two = files
     await one.apply(adding((1, 5)))
-    await one.apply(Commit((Receipt(key_of_increment("a", "x"), StoreMillis(await one.now() + DAY)),), ()))
+    later = StoreMillis(await one.now() + DAY)
+    await one.apply(Commit((Receipt(key_of_increment("a", "x"), later),), (), marks=(Mark("redis", "a", 0, 5),)))
+    await SqliteArrivals(one.database).keep([JobState(Job("j", ADD, "", 1, 1, later), 0, state=DONE)])
     report = (await copied(one, two, dry=True)).report
-    assert (report.counters, report.changed, report.new_counts, report.new_receipts) == (1, 1, 1, 1)
+    assert report.origin == report.copied == dict.fromkeys(WHAT, 1)
     assert await two.names("", "", 10) == []
     async with two.audit_data() as data:
         assert [*await data.followed()] == []
+        assert [one async for one in data.marks()] == []
+        assert [one async for one in data.jobs()] == []
 
 
 async def test_a_deleted_counter_stays_behind(
@@ -388,14 +512,20 @@ def test_only_receipts_that_a_client_may_meet_again_are_taken_along_and_without_
     assert moved_receipt(Receipt(key_of_increment("a", "x"), LATER, "dead"), NOW) is None
 
 
-async def test_what_waits_in_the_origin_fails_it(tmp_path: Path) -> None:
-    one = tmp_path / "one.db"
+async def test_what_waits_in_the_origin_fails_it_and_a_file_of_lines_fails_the_copy_that_reads_it(
+    tmp_path: Path,
+) -> None:
+    one, lines = tmp_path / "one.db", tmp_path / "lines.ndjson"
     await Database(one).close()
     with closing(sqlite3.connect(one)) as db, db:
         db.execute("UPDATE broker SET increments = 3")
-    done, said = await asyncio.to_thread(copy, url(one), url(tmp_path / "two.db"))
-    assert (done.code, said["waiting"]) == (1, 3)
-    assert "3 increments were not applied in the origin: stop what counts there" in done.lines[-1]
+    done, _ = await asyncio.to_thread(copy, url(one), lines)
+    assert (done.code, len(done.lines)) == (0, 1)
+    assert "3 increments were accepted, and not applied yet: they are not in" in done.lines[0]
+    for origin in (url(one), lines):
+        done, said = await asyncio.to_thread(copy, origin, url(tmp_path / "two.db"))
+        assert (done.code, said["waiting"]) == (1, 3)
+        assert "3 increments were not applied in the origin: stop what counts there" in done.lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -454,13 +584,3 @@ def rows(db: sqlite3.Connection) -> int:
     (marks,) = db.execute("SELECT count(*) FROM marks").fetchone()
     (ids,) = db.execute("SELECT count(*) FROM ids").fetchone()
     return int(marks) + int(ids)
-
-
-def test_a_copy_that_copied_something_says_what_stays_behind(tmp_path: Path) -> None:
-    make_file(tmp_path)
-    old, new = (url(tmp_path / file) for file in (".countersink/countersink.db", "new.db"))
-    assert run("set", "a", "5", "--data", ".countersink", cwd=tmp_path).code == 0
-    for times, is_said in (("dry", False), ("first", True), ("again", False)):
-        more = ("--dry-run",) if times == "dry" else ()
-        done = run("copy", "--from", old, "--to", new, *more, cwd=None)
-        assert any("marks of imports and ids of jobs are not taken along" in line for line in done.lines) is is_said

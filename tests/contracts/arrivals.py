@@ -1,11 +1,15 @@
 """The contract of what a copy writes beside commits: counts by time stand in shards of their own, and rules add up."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from shared.model.buckets import DAY, HOUR, BucketAdd, Followed, Millis, Rule, StoreMillis, TimeBucket
+from shared.model.imports import Mark
+from shared.model.jobs import ADD, DONE, FAILED, RESET, Job, JobState, Progress
 from shared.model.moving import shard_of_copy
+from shared.model.words import Commit
 from shared.ports.store import Arrivals, Store
 from tests.contracts.by_time import KEPT, adding, hours, since
 from tests.contracts.store import LATER
@@ -53,6 +57,22 @@ class ArrivalsContract:
             ((one,),) = [page async for page in data.buckets()]
         assert (one.bucket, one.held, one.shard) == (TimeBucket("a", "hour", HOUR), 7, SHARD)
         assert one.expires >= LATER
+
+    async def test_an_audit_reads_all_marks_though_they_are_beyond_64_bits(self, arriving: Arriving) -> None:
+        marks = {Mark("x", "a", 0, 2**66), Mark("x", "b", 0, -1), Mark("y", "a", 0, 7)}
+        await arriving.store.apply(Commit((), (), marks=(*marks,)))
+        async with arriving.store.audit_data() as data:
+            assert {one async for page in data.marks() for one in page} == marks
+
+    async def test_a_job_is_kept_unless_there_is_one_of_its_id(self, arriving: Arriving) -> None:
+        number = Progress(3, 200, 199, 1, 2, 7, (("a", "it is full"),))
+        state = JobState(Job("acme/j", ADD, "p:", 5, 123, StoreMillis(LATER)), 0, number, FAILED, 456, "stopped")
+        other = replace(state, job=state.job._replace(id="j", kind=RESET, number=0), state=DONE, why="")
+        await arriving.arrivals.keep([state])
+        await arriving.arrivals.keep([replace(state, why="not this"), other])
+        async with arriving.store.audit_data() as data:
+            found = [one async for page in data.jobs() for one in page]
+        assert sorted(found, key=lambda one: one.job) == [state, other]
 
     @pytest.mark.parametrize("first", [True, False])
     async def test_periods_are_whole_only_since_both_stores_kept_them(self, arriving: Arriving, first: bool) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
+from shared.model.imports import Mark
 from shared.model.receipts import key_of_increment
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.ports.store import Store
@@ -46,7 +47,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Load:
-    """Adds 1 with an id, in total and by time."""
+    """Adds 1 with an id, in total and by time, and moves a mark."""
 
     store: Store
     totals: dict[str, int] = field(default_factory=dict)
@@ -58,7 +59,9 @@ class Load:
         adds = tuple(ShardAdd(name, 0, 1, 1) for name in names)
         buckets = tuple(BucketAdd(TimeBucket(name, "hour", HOUR), 0, 1, later) for name in names)
         receipts = tuple(Receipt(key, later) for key in keys)
-        await self.store.apply(Commit(receipts, adds, by_time=ByTime(buckets, KEPT)))
+        seen = {name: self.totals.get(name, 0) for name in names}
+        marks = tuple(Mark("elsewhere", name, number, number + 1) for name, number in seen.items())
+        await self.store.apply(Commit(receipts, adds, by_time=ByTime(buckets, KEPT), marks=marks))
         self.keys += keys
         self.totals |= {name: self.totals.get(name, 0) + 1 for name in names}
 
@@ -76,6 +79,7 @@ class Load:
             totals, found = await snapshot.read(names, self.keys)
         assert {name: one.value for name, one in totals.items()} == self.totals
         assert {*found} == {*self.keys}
+        assert await store.marks("elsewhere", names) == self.totals
         for name in names:
             assert await hours(store, name) == {1: self.totals[name]}
 

@@ -10,8 +10,23 @@ ARRIVALS = "tests/contracts/test_sqlite.py"
 
 
 @replaced("a copy forgets the ids", "countersink_server.move.copier.Copier._receipts", COPIES)
-async def _(self: Any, *, write: bool) -> tuple[int, int]:
-    return 0, 0
+async def _(self: Any, some: Any, write: bool) -> int:
+    return 0
+
+
+@around("a copy takes marks of other copies along", "shared.model.moving.is_of_copy", COPIES)
+def _(is_of_copy: Any, mark: Any) -> bool:
+    return False
+
+
+@around("marks are copied over those that are there", "countersink_server.move.copier.marks_of", COPIES)
+def _(marks_of: Any, copy: str, source: str) -> str:
+    return source
+
+
+@around("a job that runs is taken along", "countersink_server.move.copier.Copier._jobs", COPIES)
+async def _(jobs: Any, self: Any, some: Any, write: bool) -> int:
+    return int(await jobs(self, [one for one in some if one.state.state != "running"], write))
 
 
 @around("a copy adds what a counter has already", "countersink_server.move.copier.CheckedSource._checked", COPIES)

@@ -8,11 +8,11 @@ import pytest
 from google.cloud.datastore_v1.types import datastore
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.jobs import DatastoreJobs
+from shared.datastore.jobs import DatastoreJobs, entity_of
 from shared.datastore.keys import EXPIRES, DatastorePlace, Key, name_of
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import StoreMillis
-from shared.model.jobs import EXPORT, Job
+from shared.model.jobs import EXPORT, Job, JobState
 from shared.model.words import Receipt
 from tests.world.manual_clock import ManualClock
 
@@ -137,7 +137,7 @@ async def test_a_new_job_of_the_same_id_stays(server: Server, client: DatastoreC
     """`when`: after which of the sweep's queries it is made: for jobs, or for the records of tasks."""
     jobs = DatastoreJobs(client, PLACE, DatastoreStore(client, PLACE, ManualClock()))
     record = PLACE.entity(PLACE.key(PLACE.kinds.task, "j:a"))
-    server.write(jobs._entity(Job("j", EXPORT, "", 0, 0, OLD)))
+    server.write(entity_of(PLACE, JobState(Job("j", EXPORT, "", 0, 0, OLD), 1)))
     server.write(record)
     left = when
 
@@ -145,7 +145,7 @@ async def test_a_new_job_of_the_same_id_stays(server: Server, client: DatastoreC
         nonlocal left
         left -= 1
         if not left:
-            server.write(jobs._entity(Job("j", EXPORT, "", 0, 0, NEW)))
+            server.write(entity_of(PLACE, JobState(Job("j", EXPORT, "", 0, 0, NEW), 1)))
             server.write(record)
 
     server.between = again
@@ -156,7 +156,7 @@ async def test_a_new_job_of_the_same_id_stays(server: Server, client: DatastoreC
 
 async def test_a_job_that_expired_goes_with_its_records(server: Server, client: DatastoreClient) -> None:
     jobs = DatastoreJobs(client, PLACE, DatastoreStore(client, PLACE, ManualClock()))
-    server.write(jobs._entity(Job("j", EXPORT, "", 0, 0, OLD)))
+    server.write(entity_of(PLACE, JobState(Job("j", EXPORT, "", 0, 0, OLD), 1)))
     for number in range(3):
         server.write(PLACE.entity(PLACE.key(PLACE.kinds.task, f"j:{number}")))
     assert await jobs.sweep(NOW, 2) == 2

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 from shared.model.buckets import Followed
+from shared.model.imports import Mark
+from shared.model.jobs import JobState
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 from tests.world.memory.buckets import MemoryBuckets
 
@@ -40,6 +42,12 @@ class MemoryAuditData:
 
     def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
         return pages([BucketShard(bucket, held) for (bucket, _), (held, _) in self._buckets.shards.items()])
+
+    def marks(self) -> AsyncIterator[Sequence[Mark]]:
+        return pages(())
+
+    def jobs(self) -> AsyncIterator[Sequence[JobState]]:
+        return pages(())
 
     async def followed(self) -> Sequence[Followed]:
         return self._buckets.dates.followed
