@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from countersink.calls import Increment as Increment
     from countersink.client import Client as Client
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "Accepted",
     "AsyncClient",

@@ -1,5 +1,6 @@
 """The checkout as the guards see it: its root, its files, its metadata."""
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -24,6 +25,11 @@ def product() -> list[Path]:
     """The folders of both distributions."""
     folders = {ROOT / name for name in PACKAGES}
     return [path for path in tracked() if folders & set(path.parents)]
+
+
+def releases() -> list[str]:
+    """The newest first."""
+    return re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
 def pyproject(folder: Path = ROOT) -> dict[str, Any]:

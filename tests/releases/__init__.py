@@ -8,8 +8,8 @@ A folder for each release holds:
     expected.json       what is in the file
     entities.json       the entities of a namespace in Datastore, and what they hold
 
-`python -m tests.releases` makes the folder of the present version. Run it again after each change until the tag is
-there, and never afterwards.
+`python -m tests.releases` makes the folder of a release that is to come. Run it again after each change until the tag
+is there, and never afterwards.
 """
 
 from pathlib import Path

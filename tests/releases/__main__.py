@@ -157,4 +157,6 @@ async def publish_unreadable(file: Path) -> None:
 
 
 if __name__ == "__main__":
+    if ".dev" in countersink.__version__:
+        raise SystemExit("this is no release: give it its version first")
     make(Path(__file__).parent / countersink.__version__)

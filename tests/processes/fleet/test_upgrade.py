@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+import countersink
 from countersink import AsyncClient
 from tests.processes.fleet import version_before
 from tests.processes.fleet.calls import Calls, Request
@@ -68,6 +69,11 @@ class Fleet:
         await slot.start()
         assert slot.running
         assert (started_in(slot.running) == self._before) == older  # Python looks first where it is started
+        if slot in self.ingests:
+            async with self._session.get(f"{slot.url}/version") as answer:
+                assert (await answer.json())["version"] == (
+                    version_before.RELEASE if older else countersink.__version__
+                )
 
     async def start_all(self) -> None:
         for slot in self._slots:
@@ -142,7 +148,6 @@ class Fleet:
 
 @pytest.mark.check  # the history of git
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("pair", ["sqlite"], indirect=True)  # and "emulators", once there is a version before this one
 async def test_every_increment_counts_once_through_an_upgrade_and_back(
     pair: Pair, started: Processes, before: Path
 ) -> None:
