@@ -7,8 +7,7 @@ import argparse
 import asyncio
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.cli.arguments import Commands
@@ -59,12 +58,6 @@ class Verdict(NamedTuple):
     said: str
 
 
-@dataclass(slots=True)
-class _Count:
-    marks: dict[str, int] = field(default_factory=lambda: {AGREES: 0, DIFFERS: 0, UNKNOWN: 0})
-    wrong: list[str] = field(default_factory=list)
-
-
 async def _audit(options: argparse.Namespace) -> None:
     refuse_older(settings_of(options))
     async with connected(options) as (settings, parts):
@@ -77,26 +70,27 @@ async def _report(parts: Parts, lives: Millis, options: argparse.Namespace) -> N
     ledger = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
     try:
         await parts.check_files()
-        count, show = _Count(), _AuditTable(options.json, all_=options.all or bool(options.names))
+        show = _AuditTable(options.json, all_=options.all or bool(options.names))
+        marks, wrong = dict.fromkeys((AGREES, DIFFERS, UNKNOWN), 0), list[str]()
         missing = {*options.names}
         for line in ledger.lines():
             verdict = judge(line, horizon)
-            count.marks[verdict.mark] += 1
+            marks[verdict.mark] += 1
             show.line(line, verdict)
             missing.discard(line.counter)
         for name in sorted(missing):
-            count.marks[AGREES] += 1
-            show.never_seen(name)
+            marks[AGREES] += 1
+            show.line(Line(name, 0, 0, 0, None, others=False), Verdict(AGREES, "never seen"))
         if balance is not None and (flaw := flaw_of(balance)):
-            count.wrong.append(flaw)
-        show.summary(count, ledger, balance)
+            wrong.append(flaw)
+        show.summary(marks, ledger, balance)
         flush()
     finally:
         ledger.close()
-    if count.marks[DIFFERS]:
-        count.wrong.insert(0, f"{count.marks[DIFFERS]} of {sum(count.marks.values())} counters differ")
-    if count.wrong:
-        raise CountersinkError("; ".join(count.wrong))
+    if marks[DIFFERS]:
+        wrong.insert(0, f"{marks[DIFFERS]} of {sum(marks.values())} counters differ")
+    if wrong:
+        raise CountersinkError("; ".join(wrong))
 
 
 async def _horizon(parts: Parts, lives: Millis) -> float:
@@ -186,34 +180,26 @@ class _AuditTable:
             told = {"name": line.counter, "verdict": verdict.mark.lower(), "shards": line.held, "receipts": line.said}
             tell(json_of(told | {"unread": line.unread, "why": verdict.said}))
         else:
-            self._row(verdict.mark, line.counter, line.held - line.unread, verdict.said)
+            value = line.held - line.unread
+            self._name = max(self._name, min(len(line.counter), _WIDEST))
+            self._value = max(self._value, len(str(value)))
+            row = f"{verdict.mark:7}  {line.counter:{self._name}}  {value:>{self._value}}  {verdict.said}"
+            tell(row.rstrip())
 
-    def never_seen(self, name: str) -> None:
+    def summary(self, marks: Mapping[str, int], ledger: "Ledger", balance: Balance | None) -> None:
         if self._json:
-            told = {"name": name, "verdict": AGREES, "shards": 0, "receipts": 0, "unread": 0, "why": "never seen"}
-            tell(json_of(told))
-        else:
-            self._row(AGREES, name, 0, "never seen")
-
-    def _row(self, mark: str, name: str, value: int, said: str) -> None:
-        self._name = max(self._name, min(len(name), _WIDEST))
-        self._value = max(self._value, len(str(value)))
-        tell(f"{mark:7}  {name:{self._name}}  {value:>{self._value}}  {said}".rstrip())
-
-    def summary(self, count: _Count, ledger: "Ledger", balance: Balance | None) -> None:
-        if self._json:
-            told = {mark.lower(): number for mark, number in count.marks.items()}
+            told = {mark.lower(): number for mark, number in marks.items()}
             tally = {"applied": ledger.tally.applied, "deduplicated": ledger.tally.deduplicated}
             tally |= {"dead": ledger.tally.dead, "receipts": ledger.receipts}
             even = {"pending": None, "drift": None} if balance is None else balance._asdict()
             tell(json_of({"counters": told} | tally | even | {"compared": ledger.compared}))
             return
-        for sentence in _sentences(count, ledger, balance):
+        for sentence in _sentences(marks, ledger, balance):
             tell(sentence)
 
 
-def _sentences(count: _Count, ledger: "Ledger", balance: Balance | None) -> Iterator[str]:
-    marks, tally = count.marks, ledger.tally
+def _sentences(marks: Mapping[str, int], ledger: "Ledger", balance: Balance | None) -> Iterator[str]:
+    tally = ledger.tally
     yield f"counters: {marks[AGREES]} agree, {marks[DIFFERS]} differ, {marks[UNKNOWN]} can't be judged"
     yield (
         f"receipts: {ledger.receipts}, of {tally.applied} increments applied, {tally.deduplicated} deduplicated,"

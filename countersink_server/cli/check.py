@@ -10,17 +10,17 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
 
+from countersink import Client
 from countersink.answers import RejectedError, UnavailableError
 from countersink.calls import header_of_caller
 from countersink.transport import Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
-from countersink_server.check.load import Load
+from countersink_server.check.load import TRY, Load
 from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.target import KEY, add_only_service, key_of_caller, naming_the_url, url_of, with_key
-from shared.model.buckets import LENGTHS, written
+from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError
 
 T = TypeVar("T")
@@ -28,8 +28,6 @@ SECONDS: Final = 60.0
 CLIENTS: Final = 16
 APPLIED_WITHIN: Final = 120.0
 """Seconds until everything is in the store, and the service can be asked again."""
-
-
 IF_WRONG: Final = 10.0
 """The same if readings were wrong, so that the verdict is known."""
 EXACT_WITHIN: Final = 30.0
@@ -64,14 +62,15 @@ def add_commands(commands: Commands) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     with naming_the_url(options):
-        transport = partial(Transport, url_of(options), header_of_caller(options.key or key_of_caller()), None)
-        service = transport()
+        url, key = url_of(options), options.key or key_of_caller()
+        transport, client = partial(Transport, url, header_of_caller(key), None), Client(url, key, patience=TRY)
     begun = datetime.now(UTC)
     prefix = f"{options.prefix}{secrets.token_hex(4)}:"
     with ExitStack() as stack:
-        stack.enter_context(closing(service))
+        stack.enter_context(client)
         file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
-        _ask(service, "GET", "/version")  # a wrong URL is said at once
+        with closing(transport()) as service:
+            _ = service.attempt(Request("GET", "/version"), TRY).object  # a wrong URL is said at once
         if not options.json:
             minutes = APPLIED_WITHIN / 60
             note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
@@ -86,10 +85,10 @@ def _check(options: argparse.Namespace) -> None:
             raise CountersinkError(f"{with_key(error)}. If it may count under another prefix, add --prefix") from error
         finally:
             bar.end()
-        values = _settled(service, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)
-        verdict = judged(ledger.sums, {name: one["value"] for name, one in values.items()})
-        series = _series(service, values, begun)
-        left = _delete(service, load.names)
+        values = _settled(client, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)
+        verdict = judged(ledger.sums, values)
+        series = _series(client, values, begun)
+        left = _delete(client, load.names)
     broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT}
     found = {
         **verdict._asdict(),
@@ -137,27 +136,24 @@ def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: st
     tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
 
 
-def _settled(service: Transport, names: list[str], within: float) -> Mapping[str, Mapping[str, Any]]:
+def _settled(client: Client, names: list[str], within: float) -> Mapping[str, int]:
     """The counters after everything that was accepted is applied. The service may be away for a while."""
-    path = "/v1/counters?" + urlencode([("max_age", "0"), *(("name", name) for name in names)])
 
-    def look() -> Mapping[str, Mapping[str, Any]] | None:
-        found = {one["name"]: one for one in _ask(service, "GET", path)["counters"]}
-        return None if any(one["pending"] for one in found.values()) else found
+    def look() -> Mapping[str, int] | None:
+        found = client.get_many(names, max_age=0)
+        return None if any(one.pending for one in found) else {one.name: one.value for one in found}
 
     return _until(look, "not everything was applied", within)
 
 
-def _series(service: Transport, values: Mapping[str, Mapping[str, Any]], begun: datetime) -> str:
+def _series(client: Client, values: Mapping[str, int], begun: datetime) -> str:
     """Whether the counts by time add up to the totals, if the service keeps some."""
-    range_ = {"from": written(begun - timedelta(days=1)), "to": written(begun + timedelta(days=2))}
     for by in LENGTHS:
-        asked = urlencode({"by": by} | range_)
         try:
-            for name, one in values.items():
-                total = _total(service, f"/v1/counters/{quote(name, safe='')}/series?{asked}")
-                if total != one["value"]:
-                    return f"{name} is {one['value']}, but its counts by {by} add up to {total}"
+            for name, value in values.items():
+                total = _total(client, name, by, begun)
+                if total != value:
+                    return f"{name} is {value}, but its counts by {by} add up to {total}"
         except RejectedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -166,26 +162,22 @@ def _series(service: Transport, values: Mapping[str, Mapping[str, Any]], begun: 
     return NOT_KEPT
 
 
-def _total(service: Transport, path: str) -> int:
+def _total(client: Client, name: str, by: str, begun: datetime) -> int:
     def look() -> int | None:
-        found = _ask(service, "GET", path)
-        return int(found["total"]) if found["exact"] else None
+        found = client.series(name, by, begin=begun - timedelta(days=1), end=begun + timedelta(days=2))
+        return found.total if found.exact else None
 
     return _until(look, "counts by time did not become exact", EXACT_WITHIN)
 
 
-def _delete(service: Transport, names: list[str]) -> str:
+def _delete(client: Client, names: list[str]) -> str:
     """Remove the counters. Returns what to do if the key may not."""
     try:
         for name in names:
-            _until(partial(_ask, service, "DELETE", f"/v1/counters/{quote(name, safe='')}"), "no counter was deleted")
+            _until(partial(client.delete, name), "no counter was deleted")
     except RejectedError as error:
         return f"its counters remain ({error}): delete {names[0]} to {names[-1]}"
     return ""
-
-
-def _ask(service: Transport, method: str, path: str) -> Any:
-    return service.attempt(Request(method, path), 10.0).object
 
 
 def _until(look: Callable[[], T | None], why: str, within: float = APPLIED_WITHIN) -> T:

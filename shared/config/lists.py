@@ -8,12 +8,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple, TypeVar
 
 from shared.model.buckets import DAY, HOUR, Millis
+from shared.model.buckets import Rule as WindowRule
 from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.jobs import ExpireRule
 from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, flaw_of_size
 
 T = TypeVar("T")
-Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule)
 
 Network = IPv4Network | IPv6Network
 
@@ -30,6 +30,8 @@ class NameLimit(NamedTuple):
     most: int
 
 
+Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule, NameLimit, WindowRule)
+
 LONGEST_INTERVAL: Final = 30 * DAY
 MOST_THRESHOLDS: Final = 100
 """Numbers in one list."""
@@ -39,30 +41,87 @@ _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:]+")
 
 
-def networks(text: str) -> tuple[Network, ...]:
-    return _each(text, _network)
+def _each(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Reads a list with commas. `ValueError` names the item that is wrong."""
+    return lambda text: tuple(read(word.strip()) for word in text.split(",")) if text else ()
 
 
-def origins(text: str) -> tuple[str, ...]:
-    return _each(text, _origin)
+def of_prefixes(
+    example: str, separator: str = ","
+) -> Callable[[Callable[[str, str], Rule]], Callable[[str], tuple[Rule, ...]]]:
+    """Reads rules such as `page:=10s,=1m`: a prefix, which may hold `=`, but no separator, and what is decorated reads.
+    The empty prefix is for all names.
+    """
+
+    def decorate(read: Callable[[str, str], Rule]) -> Callable[[str], tuple[Rule, ...]]:
+        def one(word: str, text: str) -> Rule:
+            prefix, equals, rest = word.rpartition("=")
+            try:
+                if not equals:
+                    raise ValueError(f"must be a prefix, '=' and a rule, as in {example}")
+                if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
+                    raise ValueError(f"has a prefix that {flaw}")
+                return read(prefix, rest)
+            except ValueError as error:
+                raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
+
+        def rules(text: str) -> tuple[Rule, ...]:
+            found = tuple(one(word.strip(), text) for word in text.split(separator)) if text else ()
+            if len({rule.prefix for rule in found}) < len(found):
+                raise ValueError("a prefix is there twice")
+            return found
+
+        return rules
+
+    return decorate
 
 
-def hosts(text: str) -> tuple[str, ...]:
-    """Names or addresses, in lower case, without ports."""
-    return _each(text, _host)
+@_each
+def networks(word: str) -> Network:
+    try:
+        return ip_network(word, strict=False)
+    except ValueError:
+        raise ValueError(f"{word!r} must be a network such as 10.0.0.0/8, or an address") from None
 
 
-def audiences(text: str) -> tuple[str, ...]:
-    """URLs or other names, compared letter by letter with what a token says."""
-    return _each(text, _audience)
+@_each
+def origins(word: str) -> str:
+    if flaw := flaw_of_origin(word):
+        raise ValueError(f"{word!r} {flaw}")
+    return word
 
 
-def name_limits(text: str) -> tuple[NameLimit, ...]:
-    """Limits such as `page:=100000,=1000000`. A prefix may hold `=`, but no comma. The empty one is for all names."""
-    limits = _each(text, _name_limit)
-    if len({limit.prefix for limit in limits}) < len(limits):
-        raise ValueError("a prefix is there twice")
-    return limits
+@_each
+def hosts(word: str) -> str:
+    """A name or an address, in lower case, without a port."""
+    name = word.lower().removeprefix("[").removesuffix("]")
+    if not _HOST.fullmatch(name):
+        raise ValueError(f"{word!r} must be the name or the address of a host, without a port")
+    return name
+
+
+@_each
+def audiences(word: str) -> str:
+    """A URL or another name, compared letter by letter with what a token says."""
+    if not word or not word.isascii() or not word.isprintable() or " " in word:
+        raise ValueError(f"{word!r} must be an audience such as https://counts.example.com")
+    return word
+
+
+@_each
+def prefixes(word: str) -> str:
+    if not word:
+        raise ValueError("a prefix must not be empty")
+    if flaw := flaw_of_size(word, MAX_NAME_BYTES):
+        raise ValueError(f"{word!r} {flaw}")
+    return word
+
+
+@of_prefixes("page:=1000")
+def name_limits(prefix: str, rest: str) -> NameLimit:
+    if not (_DIGITS.fullmatch(rest) and int(rest) <= MOST_COUNTERS):
+        raise ValueError(f"must say a whole number from 0 to {MOST_COUNTERS}, as in page:=1000")
+    return NameLimit(prefix, int(rest))
 
 
 def tops(text: str) -> tuple[NameLimit, ...]:
@@ -74,91 +133,16 @@ def tops(text: str) -> tuple[NameLimit, ...]:
     return limits
 
 
-def prefixes(text: str) -> tuple[str, ...]:
-    """What names begin with. A prefix may hold no comma."""
-    return _each(text, _prefix)
-
-
-def feed_rules(text: str) -> tuple[FeedRule, ...]:
-    """Rules such as `page:=10s,=1m`, with prefixes as in `name_limits`."""
-    return of_prefixes(text, "page:=10s", _feed_rule)
-
-
-def threshold_rules(text: str) -> tuple[ThresholdRule, ...]:
-    """Rules such as `page:=every 1000,quota:=at 100 1000`, with prefixes as in `name_limits`."""
-    return of_prefixes(text, "page:=every 1000", _threshold_rule)
-
-
-def flaw_of_origin(value: object) -> str | None:
-    """Why this is no origin as browsers send it; None if it is one."""
-    if type(value) is str and _ORIGIN.fullmatch(value):
-        return None
-    return "must be an origin such as https://www.example.com, in lower case and without a path"
-
-
-def _each(text: str, read: Callable[[str], T]) -> tuple[T, ...]:
-    """Raises `ValueError` that names the item that is wrong."""
-    return tuple(read(word.strip()) for word in text.split(",")) if text else ()
-
-
-def _network(word: str) -> Network:
-    try:
-        return ip_network(word, strict=False)
-    except ValueError:
-        raise ValueError(f"{word!r} must be a network such as 10.0.0.0/8, or an address") from None
-
-
-def _origin(word: str) -> str:
-    if flaw := flaw_of_origin(word):
-        raise ValueError(f"{word!r} {flaw}")
-    return word
-
-
-def _audience(word: str) -> str:
-    if not word or not word.isascii() or not word.isprintable() or " " in word:
-        raise ValueError(f"{word!r} must be an audience such as https://counts.example.com")
-    return word
-
-
-def _name_limit(word: str) -> NameLimit:
-    prefix, equals, digits = word.rpartition("=")
-    if not (equals and digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) <= MOST_COUNTERS):  # noqa: PLR2004 (more digits are too many)
-        raise ValueError(
-            f"{word!r} must be a prefix, '=' and a whole number from 0 to {MOST_COUNTERS}, as in page:=1000"
-        )
-    if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
-        raise ValueError(f"the prefix of {word!r} {flaw}")
-    return NameLimit(prefix, int(digits))
-
-
-def of_prefixes(text: str, form: str, read: Callable[[str, str], Rule]) -> tuple[Rule, ...]:
-    """Rules such as `page:=10s,=1m`: a prefix, which may hold `=`, but no comma, and what `read` reads."""
-
-    def one(word: str) -> Rule:
-        prefix, equals, rest = word.rpartition("=")
-        try:
-            if not equals:
-                raise ValueError(f"must be a prefix, '=' and a rule, as in {form}")
-            if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
-                raise ValueError(f"has a prefix that {flaw}")
-            return read(prefix, rest)
-        except ValueError as error:
-            raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
-
-    rules = _each(text, one)
-    if len({rule.prefix for rule in rules}) < len(rules):
-        raise ValueError("a prefix is there twice")
-    return rules
-
-
-def _feed_rule(prefix: str, rest: str) -> FeedRule:
+@of_prefixes("page:=10s")
+def feed_rules(prefix: str, rest: str) -> FeedRule:
     number, unit = rest[:-1], _UNITS.get(rest[-1:], 0)
     if not (unit and _DIGITS.fullmatch(number) and int(number) * unit <= LONGEST_INTERVAL):
         raise ValueError("must say how often, from 0s to 30d, in s, m, h or d, as in page:=10s")
     return FeedRule(prefix, Millis(int(number) * unit))
 
 
-def _threshold_rule(prefix: str, rest: str) -> ThresholdRule:
+@of_prefixes("page:=every 1000")
+def threshold_rules(prefix: str, rest: str) -> ThresholdRule:
     kind, *words = rest.split() or [""]
     numbers = sorted({int(word) for word in words if _DIGITS.fullmatch(word)})
     good = len(numbers) == len(words) > 0 and numbers[0] > 0 and numbers[-1] <= MAX_DELTA
@@ -172,19 +156,11 @@ def _threshold_rule(prefix: str, rest: str) -> ThresholdRule:
     )
 
 
-def _prefix(word: str) -> str:
-    if not word:
-        raise ValueError("a prefix must not be empty")
-    if flaw := flaw_of_size(word, MAX_NAME_BYTES):
-        raise ValueError(f"{word!r} {flaw}")
-    return word
-
-
-def _host(word: str) -> str:
-    name = word.lower().removeprefix("[").removesuffix("]")
-    if not _HOST.fullmatch(name):
-        raise ValueError(f"{word!r} must be the name or the address of a host, without a port")
-    return name
+def flaw_of_origin(value: object) -> str | None:
+    """Why this is no origin as browsers send it; None if it is one."""
+    if type(value) is str and _ORIGIN.fullmatch(value):
+        return None
+    return "must be an origin such as https://www.example.com, in lower case and without a path"
 
 
 # Makes the name of a counter from the name and the tags of a StatsD line. Pure.

@@ -18,7 +18,6 @@ from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.jobs import ExpireRule
 from shared.model.receipts import Promise, lifetime, promised
-from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 # Reads settings that are one text, number or choice. Pure.
 
@@ -68,7 +67,6 @@ def choice(*choices: str) -> Callable[[str], str]:
 _UNITS: Final = {"h": HOUR, "d": DAY, "y": 366 * DAY}
 """A year is 366 days, so that the same day of last year is still there."""
 MOST_DAYS: Final = 36_600
-_FORM: Final = "must be a prefix, '=' and what to keep, as in page:=hour/90d,day/2y"
 
 
 def duration_of(text: str) -> Millis:
@@ -79,24 +77,16 @@ def duration_of(text: str) -> Millis:
     return Millis(int(number) * unit)
 
 
-def rules_of(text: str) -> Rules:
-    """A prefix may hold `=`, but no semicolon. The empty one is for all names."""
-    rules = tuple(sorted(_rule(word.strip()) for word in text.split(";"))) if text else ()
-    if len({rule.prefix for rule in rules}) < len(rules):
-        raise ValueError("a prefix is there twice")
-    return rules
-
-
-def _rule(word: str) -> Rule:
-    prefix, equals, kept = word.rpartition("=")
-    if not equals:
-        raise ValueError(f"{word!r} {_FORM}")
-    if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
-        raise ValueError(f"the prefix of {word!r} {flaw}")
-    periods = [_kept(one.strip()) for one in kept.split(",")]
+@lists.of_prefixes("page:=hour/90d,day/2y", ";")
+def _rules(prefix: str, rest: str) -> Rule:
+    periods = [_kept(one.strip()) for one in rest.split(",")]
     if len(dict(periods)) < len(periods):
-        raise ValueError(f"in {word!r} a period is named twice")
+        raise ValueError("names a period twice")
     return Rule(prefix, tuple(sorted(periods)))
+
+
+def rules_of(text: str) -> Rules:
+    return tuple(sorted(_rules(text)))
 
 
 def _kept(word: str) -> tuple[str, Millis]:
@@ -123,11 +113,16 @@ def days_of(text: str) -> int:
     return days
 
 
+@lists.of_prefixes("page:=400d")
+def _expire_rules(prefix: str, rest: str) -> ExpireRule:
+    return ExpireRule(prefix, days_of(rest))
+
+
 def expire_rules(text: str) -> tuple[ExpireRule, ...]:
     """Rules such as `page:=400d`. No prefix may begin with another one: the job of the shorter one would delete the
     counters of the longer one, too.
     """
-    rules = lists.of_prefixes(text, "page:=400d", lambda prefix, rest: ExpireRule(prefix, days_of(rest)))
+    rules = _expire_rules(text)
     for one, other in permutations(rules, 2):
         if other.prefix.startswith(one.prefix):
             raise ValueError(f"{other.prefix!r} begins with {one.prefix!r}: a counter must have one rule")
@@ -140,7 +135,8 @@ MOST_SHARDS = 10_000
 
 
 def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:
-    return field(default=default, metadata={"read": read, "help": help_, "shown": shown or str(default)})
+    shown = shown or ("none" if default in {"", ()} else str(default))
+    return field(default=default, metadata={"read": read, "help": help_, "shown": shown})
 
 
 _DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
@@ -281,55 +277,47 @@ class Settings:
         lists.name_limits,
         "maximum number of counters under each prefix, such as page:=100000,=1000000, where =1000000 is for "
         "all names; beyond it, requests with new names get 429",
-        "none",
     )
     windows: tuple[Rule, ...] = _setting(
         (),
         rules_of,
         "which counts by time are kept, and for how long, such as page:=hour/90d,day/2y;=day/1y; periods are "
         "minute, hour and day, and the longest prefix decides",
-        "none",
     )
     feed: tuple[FeedRule, ...] = _setting(
         (),
         lists.feed_rules,
         "counters whose changes are told, and how often at most, such as page:=10s,=1m, where =1m is for all names; the"
         " longest prefix decides",
-        "none",
     )
     thresholds: tuple[ThresholdRule, ...] = _setting(
         (),
         lists.threshold_rules,
         "thresholds that are told when counters reach them, such as page:=every 1000,quota:=at 100 1000; the longest"
         " prefix decides",
-        "none",
     )
     feed_to: str = _setting(
         "",
         text,
         "where events go: https://… (a web hook), file:///FILE (a line of JSON for each event) or pubsub://PROJECT/TOPIC",
-        "none",
     )
     feed_secret: str = _setting(
         "",
         text,
         "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; two, with a space between,"
         " while one replaces the other",
-        "none",
     )
     expire: tuple[ExpireRule, ...] = _setting(
         (),
         expire_rules,
         "counters that are deleted each day because they were not changed for so many days (d) or years (y), such as "
         "page:=400d,quota:=90d; no prefix may begin with another one",
-        "none",
     )
     top: tuple[NameLimit, ...] = _setting(
         (),
         lists.tops,
         "on Datastore, under which prefixes the largest counters may be asked for, and how many, such as page:=100,"
         " where =100 is for all names; on a SQLite file they may always be",
-        "none",
     )
     job_tasks: int = _setting(
         4, whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
@@ -347,7 +335,7 @@ class Settings:
         "beyond it, new ones get 429, and running ones fail",
     )
     keys_file: str = _setting(
-        "", text, "file with the keys that requests need, and what each may do; countersink keys changes it", "none"
+        "", text, "file with the keys that requests need, and what each may do; countersink keys changes it"
     )
     keys_interval: float = _setting(
         0.5, number(0.1, 3600.0), "seconds between two readings of that file; longer where each reading costs something"
@@ -356,7 +344,6 @@ class Settings:
         (),
         lists.audiences,
         "audiences of the ID tokens that service accounts of Google send, such as https://counts.example.com",
-        "none",
     )
     google_certificates: str = _setting(
         "https://www.googleapis.com/oauth2/v1/certs",
@@ -368,34 +355,29 @@ class Settings:
         lists.networks,
         "networks of your proxies, such as 10.0.0.0/8,192.168.1.1/32; the client is then the last address in "
         "X-Forwarded-For that is in none of them",
-        "none",
     )
     origins: tuple[str, ...] = _setting(
         (),
         lists.origins,
         "origins of web pages that may count from a browser, such as https://www.example.com,https://example.org",
-        "none",
     )
     hosts: tuple[str, ...] = _setting(
         (),
         lists.hosts,
         "without keys, names that a service accepts in the header Host, besides those of loopback, such as "
         "counts.example.com",
-        "none",
     )
     pixels: tuple[str, ...] = _setting(
         (),
         lists.prefixes,
         "prefixes of counters that may be counted by a picture in a page or a mail, such as mail:,ad:",
-        "none",
     )
     badges: tuple[str, ...] = _setting(
         (),
         lists.prefixes,
         "prefixes of counters whose totals everybody may see as a badge, without a key, such as stars:",
-        "none",
     )
-    statsd_key: str = _setting("", text, "key under which StatsD lines count; required if the service has keys", "none")
+    statsd_key: str = _setting("", text, "key under which StatsD lines count; required if the service has keys")
     statsd_name: str = _setting(
         "{name}", template_text, "name of the counter of a StatsD line, made of {name} and {tag.TAG}"
     )
