@@ -84,11 +84,11 @@ async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, n
 @pytest.mark.parametrize(
     ("command", "module", "number"),
     [
-        ("up", "countersink_server.cli.keys", signal.SIGTERM),
+        ("up", "countersink_server.cli.serve", signal.SIGTERM),
         ("up", "countersink_server.serve.run", signal.SIGINT),
-        ("ingest", "countersink_server.cli.keys", signal.SIGINT),
+        ("ingest", "countersink_server.cli.serve", signal.SIGINT),
         ("ingest", "countersink_server.serve.run", signal.SIGTERM),
-        ("flusher", "countersink_server.cli.keys", signal.SIGTERM),
+        ("flusher", "countersink_server.cli.serve", signal.SIGTERM),
         ("flusher", "countersink_server.serve.run", signal.SIGINT),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_table_fits_the_terminal() -> None:
         "and 3 more",
     ]
     table.take(counter("\x1b[2J", 1, exact=False))
-    assert table.lines(100, 10, bars=False)[5].split() == ["?[2J", "1", "not", "exact"]
+    assert table.lines(100, 10, bars=False)[5].split() == ["\\x1b[2J", "1", "not", "exact"]
 
 
 def test_the_highest_rate_is_a_full_bar() -> None:
