@@ -239,7 +239,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "Measured: what an ingest takes, and the operations of Google's example. Assumed: a publish takes 15 ms,"
     yield "and a flusher writes 5,000 entities a second. The rest is arithmetic. Not in it: Pub/Sub, machines, Redis,"
     yield "network, storage, reads by clients, the first minutes of new counters, and transactions that are repeated."
-    yield "A feed adds a write for each told counter in a commit. To tell a counter once takes four reads and a delete."
+    yield "A feed adds a write for each told counter in a commit. To tell a counter takes four reads and two writes."
 
 
 def _table(found: dict[str, Any]) -> Iterator[str]:

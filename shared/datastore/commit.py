@@ -33,6 +33,7 @@ from shared.datastore.keys import (
 )
 from shared.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.datastore.snapshot import revive
+from shared.datastore.thresholds import note
 from shared.model.buckets import FOR_EVER, Instant, StoreMillis, moved
 from shared.model.errors import (
     AlreadyAppliedError,
@@ -147,8 +148,8 @@ def _made(key: Key, mark: Mark) -> Any:
 # Changes the guards of counters: sets, over the version that they read, and dead receipts, which mark them.
 
 
-async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
-    """Add to the request what the commit changes in guards.
+async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> str:
+    """Add to the request what the commit changes in guards. Returns the receipt of the set before, if this is a set.
 
     A set changes the guard of its counter over the version that it read, or the commit fails. A dead receipt with a
     body marks the guards of its counters. A mark is never removed, so a marked guard is left alone: dead letters make a
@@ -157,7 +158,8 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
     marked = _marked(commit)
     counters = {*marked, *(commit.guard or ())[:1]}
     if not counters:
-        return
+        return ""
+    set_before = ""
     found = (await client.look_up(place.guard(counter) for counter in counters)).entities
     guards = {name_of(one.entity.key)[1]: one for one in found}
     for counter in sorted(counters):
@@ -169,6 +171,7 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
         if commit.guard is not None and commit.guard[0] == counter:
             version = commit.guard[1].version
             entity.properties[DELETED].boolean_value = commit.guard[1].deleted
+            set_before = entity.properties[LAST].string_value
             # The guard names the set, because a write that changes nothing would keep the version.
             unindexed(entity, LAST).string_value = commit.receipts[0].key
         elif DEAD in entity.properties:
@@ -176,14 +179,15 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
         if counter in marked:
             entity.properties[DEAD].boolean_value = True
         write(request, entity, version)
+    return set_before
 
 
-async def complete(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
+async def complete(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit, told: Told) -> None:
     """Add to the request all that the commit changes beside shards and configs."""
     for receipt in commit.receipts:
         request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
     await revive(client, place, request, commit.revived)
-    await guard(client, place, request, commit)
+    note(request, place, commit, told, await guard(client, place, request, commit))
     await move(client, place, request, commit.marks)
 
 
@@ -331,7 +335,7 @@ class TransformWriter:
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
         owe(request, self._place, sums.shards, told)
-        await complete(self._client, self._place, request, commit)
+        await complete(self._client, self._place, request, commit, told)
         buckets = await self._buckets.add(request, by_time)
         if commit.bounds.epoch is not None:  # last, since others wait while the fleet is read and nothing is committed
             await check_epoch(self._client, self._place, request.transaction, commit.bounds.epoch)

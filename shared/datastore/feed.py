@@ -1,24 +1,28 @@
 """What is owed to the receiver of the feed, in Datastore. docs/adr/0037-feed.md says why nothing is missed.
 
-A commit writes an entity beside each shard that it adds to, if the counter is told. The entity goes when the counter
-was told, unless another commit has written it since. For example:
+A commit writes its mark beside each shard that it adds to, if the counter is told. Whoever tells writes which mark was
+told, and when. For example:
 
-    commit at 5       adds to shard-a-0, and writes owed shard-a-0, version 5
-    look at T = 7     reads both: the value at 7, and version 5
-    commit at 8       adds to shard-a-0, and writes owed shard-a-0, version 8
+    commit at 5       adds to shard-a-0, and writes owed shard-a-0: the mark is c5
+    look at T = 7     reads both: the value at 7, and c5
+    commit at 8       adds to shard-a-0, and writes owed shard-a-0: the mark is c8
     the receiver takes the value at 7
-    deletes owed shard-a-0 over version 5: it fails, so the counter stays owed
+    told              writes owed shard-a-0: c5 was told, at 7; the mark is c8, so the counter stays owed
+    look at T = 67    the interval has passed since 7: the value at 67 is told
+
+An entity whose mark was told goes when the interval has passed.
 """
 
 import asyncio
 import contextlib
+import json
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from shared.datastore.client import DatastoreClient, MissingError, micros, millis
+from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, MissingError, micros, millis
 from shared.datastore.keys import (
     KEY,
     DatastorePlace,
@@ -31,26 +35,23 @@ from shared.datastore.keys import (
     where,
     write,
 )
-from shared.model.buckets import Millis, StoreMillis
+from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
+from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
-from shared.model.feed import Change, Reach, Told, told_of
+from shared.model.feed import Change, Reach, Told, rule_of, told_of
 from shared.ports.feed import Owed, Waiting
 from shared.ports.store import CounterNames, Snapshots, StoreClock
 from shared.runtime.clock import Clock
 
 BELIEVED: Final = 60.0
 """Seconds for which a process that commits follows the rules without a look."""
-FOLLOWED: Final = 720_000
-"""Milliseconds after a look in which a commit may follow the rules that it saw: those of `BELIEVED`, the ten minutes in
-which a transaction surely ends, and a minute.
-"""
 PAGE: Final = 1_000
 """Keys in one look, which costs one read. The next look goes on behind them."""
 SWEPT_AT_ONCE: Final = 400
 UNREADABLE: Final = 60_000
 """Milliseconds until a counter is read again that another application made unreadable."""
 MOST_REMEMBERED: Final = 100_000
-"""Counters of which it is known when they may be told. One that is forgotten may be told before its interval ends."""
+"""What is known to be due later. What is forgotten is looked up again."""
 
 _RULES: Final = "rules"
 _HOLDER: Final = "holder"
@@ -59,6 +60,14 @@ _SWEPT: Final = "swept"
 """The counter behind which the sweep goes on. Missing when it has ended."""
 _SINCE: Final = "since"
 """When the rules were written, in milliseconds of the store, or later. Missing until the first renewal after that."""
+_COVERED: Final = "covered"
+"""Since when there are thresholds, as JSON; see `thresholds.covered`."""
+_COMMIT: Final = "commit"
+"""The mark of the last commit."""
+_TOLD: Final = "told"
+"""The mark that was told last."""
+_AT: Final = "at"
+"""When that was, in microseconds."""
 
 
 def _feed_key(place: DatastorePlace) -> Key:
@@ -70,10 +79,21 @@ def owe(request: Any, place: DatastorePlace, shards: Collection[tuple[str, int]]
     prefixes = told.prefixes()
     for counter, shard in shards if prefixes else ():
         if counter.startswith(prefixes):
-            entity = request.mutations.add().upsert
-            entity.key.CopyFrom(place.owed(counter, shard))
-            # A write that changes nothing would keep the version, by which it is known whether the counter was told.
-            unindexed(entity, "commit").string_value = uuid4().hex
+            _part(request, place.owed(counter, shard), _COMMIT, uuid4().hex)
+
+
+def _part(request: Any, key: Key, name: str, value: str) -> Any:
+    """Write these properties of the entity, and keep the others. Returns the mutation, to be changed."""
+    mutation = request.mutations.add()
+    mutation.upsert.key.CopyFrom(key)
+    mutation.property_mask.paths.append(name)
+    unindexed(mutation.upsert, name).string_value = value
+    return mutation
+
+
+def _kept_text(told: Told) -> str:
+    """The rules as the store keeps them. A release that can't follow thresholds here does not read those with any."""
+    return json.dumps([*told, "rows"]) if told.thresholds else told.text()
 
 
 class RulesFollowed:
@@ -122,16 +142,18 @@ class DatastoreFeedBook:
         """When it last looked at the lease, and when it last got it; -inf if it has not got it."""
         self._since: StoreMillis | None = None
         self._swept: str | None = None
+        self._covered: Mapping[str, int] = {}
         self._text, self._version, self._now = "", 0, StoreMillis(0)
-        self._after = ""
+        self._judge = Judge(client, place, store)
+        self._owed, self._reached = _Pages(client, place, place.kinds.owed), _Pages(client, place, place.kinds.reached)
         self._read: Mapping[str, Sequence[Any]] = {}
-        self._next: OrderedDict[str, float] = OrderedDict()
-        """When a counter may be told, by the clock of this process."""
-        self._due: dict[str, float] = {}
-        """Since when counters have been due."""
+        self._next: OrderedDict[Hashable, float] = OrderedDict()
+        """When a counter or what it reached may be told, by the clock of this process."""
+        self._due: dict[Hashable, float] = {}
+        """Since when they have been due."""
 
     async def open(self, told: Told) -> bool:
-        text, begun = told.text(), self._clock.monotonic()
+        text, begun = _kept_text(told), self._clock.monotonic()
         if begun - max(self._renewed, self._asked) < self._lease / 3:
             return self._renewed > -inf
         self._asked = begun
@@ -144,12 +166,16 @@ class DatastoreFeedBook:
         if seen is not None and _is_held(seen.entity, now) and _text(seen.entity, _HOLDER) != self._id:
             self._renewed, self._due = -inf, {}
             return False
+        self._covered = json.loads(_text(seen.entity, _COVERED) or "{}") if seen is not None else {}
         if seen is not None and text == before:
             self._swept = _text(seen.entity, _SWEPT) if _SWEPT in seen.entity.properties else None
-            known = seen.entity.properties[_SINCE].integer_value if _SINCE in seen.entity.properties else 0
-            self._since = StoreMillis(known or millis(micros(seen.update_time)))
+            known = (
+                StoreMillis(seen.entity.properties[_SINCE].integer_value) if _SINCE in seen.entity.properties else None
+            )
+            self._written(known or millis(micros(seen.update_time)))
         else:
-            self._swept, self._since = "", None  # the next renewal knows when these were written
+            self._swept, self._since = "", None
+            self._covered = covered(self._covered, told.thresholds)
         return await self._write(text, seen.version if seen is not None else 0, now, begun)
 
     async def _write(self, text: str, version: int, now: StoreMillis, begun: float, *, free: bool = False) -> bool:
@@ -162,69 +188,126 @@ class DatastoreFeedBook:
             unindexed(entity, _SWEPT).string_value = self._swept
         if self._since is not None:
             unindexed(entity, _SINCE).integer_value = self._since
+        if self._covered:
+            unindexed(entity, _COVERED).string_value = json.dumps(self._covered)
         try:
             response = await self._client.commit(request)
         except (AlreadyAppliedError, ContendedError, MissingError):
             self._renewed = -inf
             return False
         self._text, self._version, self._now = text, response.mutation_results[0].version, now
+        if self._since is None:
+            self._written(millis(micros(response.commit_time)))
         self._renewed = begun if text and not free else -inf
         return bool(text)
 
+    def _written(self, since: StoreMillis) -> None:
+        """Now it is known when the rules were written. The next renewal says so in the store."""
+        self._since = since
+        self._covered = {prefix: one or since for prefix, one in self._covered.items()}
+
     async def owed(self, limit: int) -> Owed:
-        keys: dict[str, list[Key]] = {}
-        page, now = await self._page(), self._clock.monotonic()
-        for counter, key in page:
-            if self._next.get(counter, -inf) <= now and (counter in keys or len(keys) < limit):
-                keys.setdefault(counter, []).append(key)
-                self._due.setdefault(counter, now)
-        if not keys:
-            return Owed((), ())
-        async with self._store.snapshot() as snapshot:
-            # In this order: on the emulator, a later look may see more of the same instant.
-            all_keys = [key for some in keys.values() for key in some]
-            found = await self._client.look_up(all_keys, read_time=snapshot.time)
-            read: dict[str, list[Any]] = {}
-            for one in found.entities:
-                if (shard := shard_of(one.entity.key)) is not None:
-                    read.setdefault(shard[0], []).append(one)
-            totals, _ = await snapshot.read([*read], ())
-        for counter in [counter for counter, total in totals.items() if total.flaw]:
-            self._put_off(counter, UNREADABLE)
-        self._read = read
-        changes = [
-            Change(counter, total.value, snapshot.time, snapshot.as_of)
-            for counter, total in totals.items()
-            if not total.flaw
-        ]
-        return Owed(changes, ())
+        told, until = told_of(self._text), StoreMillis(self._now + int(self._lease * 1_000))
+        while told.thresholds and await self._judge.judge(told, self._covered, until):
+            pass
+        changes = await self._changes(limit, told)
+        return Owed(changes, await self._reaches(limit, told) if told.thresholds else ())
 
-    async def _page(self) -> Sequence[tuple[str, Key]]:
-        """The next entities, and again from the first one after the last: none has to wait for those before it."""
-        kind = self._place.kinds.owed
-        query = query_of(kind, PAGE, order=KEY, keys_only=True)
-        if self._after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, self._after))
-        keys = [one.entity.key for one in await self._client.query(self._place.partition, query)]
-        self._after = name_of(keys[-1])[1] if len(keys) == PAGE else ""
-        return [(shard[0], key) for key in keys if (shard := shard_of(key)) is not None]
+    async def _changes(self, limit: int, told: Told) -> Sequence[Change]:
+        self._read = {}
+        counters: dict[str, list[Key]] = {}
+        for key in await self._owed.next():
+            if (shard := shard_of(key)) is not None and self._may(shard[0]):
+                counters.setdefault(shard[0], []).append(key)
+        names = [*counters]
+        for begin in range(0, len(names), limit):  # until something is due: a new process does not know what rests
+            async with self._store.snapshot() as snapshot:
+                # In this order: on the emulator, a later look may see more of the same instant.
+                keys = [key for name in names[begin : begin + limit] for key in counters[name]]
+                found = await self._client.look_up(keys, read_time=snapshot.time)
+                self._read = await self._sorted_out(found.entities, snapshot.time, told)
+                totals, _ = await snapshot.read([*self._read], ())
+            for counter in [counter for counter, total in totals.items() if total.flaw]:
+                self._put_off(counter, UNREADABLE)
+            if self._read:
+                return [
+                    Change(counter, total.value, snapshot.time, snapshot.as_of)
+                    for counter, total in totals.items()
+                    if not total.flaw
+                ]
+        return ()
 
-    async def settle(self, changes: Sequence[tuple[Change, Millis]], _: Sequence[tuple[Reach, int]]) -> None:
-        await self._client.delete_seen([one for change, _ in changes for one in self._read.get(change.counter, ())])
+    async def _sorted_out(self, found: Sequence[Any], now: Instant, told: Told) -> Mapping[str, Sequence[Any]]:
+        """What is due of these entities, by counter. The others wait for the end of their interval, or go behind it."""
+        counters: dict[str, list[Any]] = {}
+        for one in found:
+            if (shard := shard_of(one.entity.key)) is not None:
+                counters.setdefault(shard[0], []).append(one)
+        due: dict[str, Sequence[Any]] = {}
+        over: list[Any] = []
+        for counter, entities in counters.items():
+            at = max(one.entity.properties[_AT].integer_value for one in entities)
+            rule = rule_of(told.feed, counter)
+            anew = at // 1_000 < (self._since or 0)  # what was told before these rules went to another receiver
+            rests = at // 1_000 + rule.interval - millis(now) if rule and not anew else 0
+            if rests > 0:
+                self._put_off(counter, rests)
+            elif any(_text(one.entity, _COMMIT) != _text(one.entity, _TOLD) for one in entities):
+                due[counter] = entities
+                self._due.setdefault(counter, self._clock.monotonic())
+            else:
+                over += entities
+        await self._client.delete_seen(over)
+        return due
+
+    async def _reaches(self, limit: int, told: Told) -> Sequence[Reach]:
+        """What is due of what was reached. What the rules do not have any more goes."""
+        keys = [key for key in await self._reached.next() if self._may(name_of(key)[1])][:limit]
+        found = (await self._client.look_up(keys)).entities if keys else ()
+        reaches = [*kept(found)]
+        had = {one.row for one in reaches if (rule := rule_of(told.thresholds, one.counter)) and rule.has(one.levels)}
+        await self._client.delete_seen([one for one in found if name_of(one.entity.key)[1] not in had])
+        for row in had:
+            self._due.setdefault(row, self._clock.monotonic())
+        return [one for one in reaches if one.row in had]
+
+    def _may(self, key: Hashable) -> bool:
+        return self._next.get(key, -inf) <= self._clock.monotonic()
+
+    async def settle(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, int]]) -> None:
+        request = self._client.commit_request()
+        for change, _ in changes:
+            for one in self._read.get(change.counter, ()):
+                mutation = _part(request, one.entity.key, _TOLD, _text(one.entity, _COMMIT))
+                mutation.property_mask.paths.append(_AT)
+                unindexed(mutation.upsert, _AT).integer_value = change.at
+        for reach, level in reaches:
+            if level < reach.levels.last:
+                keep(
+                    request, self._place, reach._replace(levels=reach.levels._replace(first=level + reach.levels.step))
+                )
+            else:
+                request.mutations.add().delete.CopyFrom(self._place.key(self._place.kinds.reached, str(reach.row)))
+            self._due.pop(reach.row, None)
+        for begin in range(0, len(request.mutations), DELETES_AT_ONCE):
+            part = self._client.commit_request()
+            part.mutations.extend(request.mutations[begin : begin + DELETES_AT_ONCE])
+            await self._client.commit(part)
         for change, interval in changes:
             self._put_off(change.counter, interval)
 
-    async def put_off(self, changes: Sequence[tuple[Change, Millis]], _: Sequence[tuple[Reach, Millis]]) -> None:
-        for change, pause in changes:
-            due = self._due.get(change.counter)
-            self._put_off(change.counter, pause)
+    async def put_off(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]]) -> None:
+        pauses = [*((one.counter, pause) for one, pause in changes), *((one.row, pause) for one, pause in reaches)]
+        for key, pause in pauses:
+            due = self._due.get(key)
+            self._put_off(key, pause)
             if due is not None:
-                self._due[change.counter] = due
+                self._due[key] = due
 
-    def _put_off(self, counter: str, pause: int) -> None:
-        self._next[counter] = self._clock.monotonic() + pause / 1_000
-        self._next.move_to_end(counter)
-        self._due.pop(counter, None)
+    def _put_off(self, key: Hashable, pause: int) -> None:
+        self._next[key] = self._clock.monotonic() + pause / 1_000
+        self._next.move_to_end(key)
+        self._due.pop(key, None)
         if len(self._next) > MOST_REMEMBERED:
             self._next.popitem(last=False)
 
@@ -251,6 +334,24 @@ class DatastoreFeedBook:
         if self._renewed > -inf:
             with contextlib.suppress(TransientError):
                 await self._write(self._text, self._version, self._now, -inf, free=True)
+
+
+class _Pages:
+    """Keys of a kind, page by page, and again from the first one after the last: none has to wait for those before."""
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, kind: str) -> None:
+        self._client = client
+        self._place = place
+        self._kind = kind
+        self._after = ""
+
+    async def next(self) -> Sequence[Key]:
+        query = query_of(self._kind, PAGE, order=KEY, keys_only=True)
+        if self._after:
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(self._kind, self._after))
+        keys = [one.entity.key for one in await self._client.query(self._place.partition, query)]
+        self._after = name_of(keys[-1])[1] if len(keys) == PAGE else ""
+        return keys
 
 
 def _is_held(entity: Any, now: StoreMillis) -> bool:

@@ -50,6 +50,8 @@ class Kinds:
     task: str = "CountersinkTask"
     fleet: str = "CountersinkFleet"
     owed: str = "CountersinkOwed"
+    added: str = "CountersinkAdded"
+    reached: str = "CountersinkReached"
 
     def __post_init__(self) -> None:
         """Check that all kinds differ. If config and guard were of one kind, a set would erase the number of shards."""

@@ -195,7 +195,7 @@ class DatastoreStore:
         bound = commit.bounds.until
         if bound is not None and (now := await self.now()) > bound:
             raise LateError(now)
-        if not commit.adds:
+        if not commit.adds and commit.guard is None:
             return await self._writer.apply(commit)
         told, until = await self._rules.now()
         until = until if bound is None else min(bound, until)

@@ -96,7 +96,7 @@ def told_of(text: str) -> Told:
     """Read what `Told.text` wrote."""
     if not text:
         return NOTHING
-    feed, thresholds, receiver = json.loads(text)
+    feed, thresholds, receiver, *_ = json.loads(text)  # behind them, Datastore has what some releases must not read
     rules = (ThresholdRule(prefix, every, (*at,)) for prefix, every, at in thresholds)
     return Told(tuple(FeedRule(*one) for one in feed), (*rules,), receiver)
 
@@ -121,7 +121,7 @@ class Change(NamedTuple):
 class Reach(NamedTuple):
     """A counter that reached thresholds in one commit."""
 
-    row: int
+    row: int | str
     """How the book knows it."""
     counter: str
     generation: int

@@ -66,11 +66,3 @@ async def check_receiver(settings: Settings) -> None:
     if settings.feed_to:
         receiver, _ = receiver_of(settings, "", SystemClock())
         await receiver.close()
-
-
-def refuse_thresholds(settings: Settings) -> None:
-    if settings.thresholds:
-        raise SettingsError(
-            "COUNTERSINK_THRESHOLDS needs a SQLite file: on Google Cloud, the totals of commits are not judged yet."
-            " Remove it, and compare the values of COUNTERSINK_FEED with your thresholds instead"
-        )

@@ -32,7 +32,6 @@ from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import opener, store_of
-from shared.wiring.feed import refuse_thresholds
 from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled
 
 if TYPE_CHECKING:
@@ -118,7 +117,6 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
     """
     opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        refuse_thresholds(settings)
         if settings.expire and settings.overlay == "memory://":
             raise SettingsError(
                 "COUNTERSINK_EXPIRE deletes only what can be read exactly, which with Pub/Sub needs"

@@ -115,6 +115,27 @@ async def test_what_is_committed_after_the_look_stays_owed_and_sets_are_told(wor
     assert [one.value for one in (await book.owed(9)).changes] == [0]
 
 
+async def test_an_interval_outlives_the_process_that_told(world: World) -> None:
+    hourly, at_once = told(feed_rules("page:=1h"), (), "there"), TOLD.text()
+    book = world.book()
+    await book.open(hourly)
+    await world.store.apply(commit(1, "page:a", 4, shard=1))
+    await book.settle([(one, Millis(3_600_000)) for one in (await book.owed(9)).changes], [])
+    await world.store.apply(commit(2, "page:a", 1))
+    await world.store.apply(commit(2, "page:b", 1))
+    await book.close()
+    other = world.book()
+    assert await other.open(hourly)
+    assert [one.counter for one in (await other.owed(9)).changes] == ["page:b"]
+    other._text = at_once  # as if the hour had passed
+    other._next.clear()
+    due = (await other.owed(9)).changes
+    assert {one.counter: one.value for one in due} == {"page:a": 5, "page:b": 1}
+    await other.settle([(one, Millis(0)) for one in due], [])
+    assert not (await other.owed(9)).changes
+    assert not await other._owed.next(), "what was told goes"
+
+
 async def test_new_rules_owe_all_counters_once_no_commit_follows_the_earlier_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,8 +144,6 @@ async def test_new_rules_owe_all_counters_once_no_commit_follows_the_earlier_one
         await world.store.apply(commit(1, name, 1))
     book = world.book()
     assert not await book.open(NOTHING)
-    assert await book.open(TOLD)
-    assert not await book.sweep(), "nobody knows yet when the rules were written"
     assert await book.open(TOLD)
     assert not await book.sweep(), "a commit may still follow the rules of before"
     monkeypatch.setattr(feed, "FOLLOWED", -1_000)

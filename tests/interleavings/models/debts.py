@@ -1,8 +1,8 @@
 """Commits that owe, flushers that tell, and a receiver that keeps the greatest sequence: at rest it has the total.
 
 One counter of a store in which commits do not read, as in Datastore. Processes commit, by what they have last seen of
-the rules; two flushers tell, since a lease may end too early, and are killed anywhere; events arrive in any order, and
-are told again. See docs/adr/0037.
+the rules; two flushers tell, since a lease may end too early, and are killed anywhere. Events may arrive in any order,
+and again, which makes no difference: the greatest is kept. See docs/adr/0037.
 """
 
 from collections.abc import Iterator
@@ -11,31 +11,36 @@ from typing import Final, NamedTuple
 from tests.interleavings.models.explore import RuledModel
 
 COMMITS: Final = 2
-RULES: Final = frozenset({"told first", "its version", "one instant", "waits", "bound"})
-"""Each of them is needed: a debt goes after it was told; only in the version that was read; with the value of the same
-instant; a sweep waits until commits that do not follow the rules have ended; and these end.
+RULES: Final = frozenset({"told first", "its mark", "one instant", "waits", "bound", "its version"})
+"""Each of them is needed: a debt is settled after it was told; by the mark that was read; with the value of the same
+instant; a sweep waits until commits that do not follow the rules have ended; these end; and a settled debt goes in the
+version that was read.
 """
 
 
-class Instant(NamedTuple):
-    """What the store holds from one change to the next."""
+class Store(NamedTuple):
+    """What it holds at one instant. Commits add 1, so an instant is called by the value."""
 
-    value: int
-    debt: int
-    """The version of the debt; 0 if there is none."""
+    value: int = 0
+    mark: int = 0
+    """That of the last commit that owes; 0 if there is none."""
+    told: int = 0
+    """The mark that was told last. While it is another one, the counter is owed."""
+
+
+NOTHING: Final = Store(-9)
+"""A flusher that has read nothing."""
 
 
 class Teller(NamedTuple):
-    time: int = 0
-    """The instant that it read; 0 if it tells nothing."""
+    read: Store = NOTHING
     told: bool = False
-    deleted: bool = False
+    settled: bool = False
 
 
 class State(NamedTuple):
-    history: tuple[Instant, ...] = (Instant(0, 0),)
-    version: int = 0
-    commits: int = 0
+    store: Store = Store()
+    marks: int = 0
     written: bool = False
     """Whether the rules are in the store."""
     over: bool = False
@@ -44,63 +49,58 @@ class State(NamedTuple):
     follows: tuple[bool, ...] = (False, False)
     """Whether each process that commits has seen the rules. These, and flushers, are in no order: they are alike."""
     tellers: tuple[Teller, ...] = (Teller(), Teller())
-    events: frozenset[tuple[int, int]] = frozenset()
-    kept: tuple[int, int] = (0, 0)
+    kept: tuple[int, int] = (-1, 0)
 
 
 class Model(RuledModel):
     rules = RULES
 
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
-        now = s.history[-1]
         if not s.written:
             yield "the rules are written", s._replace(written=True)
         elif not s.over:
             yield "twelve minutes pass", s._replace(over=True)
         if s.written and not s.swept and (s.over or "waits" not in self._rules):
-            yield "a sweep owes the counter", self._changed(s._replace(swept=True), now.value, owes=True)
+            yield "a sweep owes the counter", self._owes(s._replace(swept=True))
         for place, follows in enumerate(s.follows):
             if s.written and not follows:
                 after = s._replace(follows=tuple(sorted((True, s.follows[1 - place]))))
                 yield f"process {place} sees the rules", after
-            if s.commits < COMMITS and (follows or not s.over or "bound" not in self._rules):
-                after = s._replace(commits=s.commits + 1)
-                yield f"process {place} commits", self._changed(after, now.value + 1, owes=follows)
+            if s.store.value < COMMITS and (follows or not s.over or "bound" not in self._rules):
+                after = s._replace(store=s.store._replace(value=s.store.value + 1))
+                yield f"process {place} commits", self._owes(after) if follows else after
         for place, one in enumerate(s.tellers):
             yield from self._tell(s, place, one)
-        for event in s.events:
-            yield f"{event} arrives", s._replace(kept=max(s.kept, event), events=s.events - {event})
 
     def _tell(self, s: State, place: int, one: Teller) -> Iterator[tuple[str, State]]:
-        if not one.time:
-            for time, instant in enumerate(s.history):
-                if instant.debt:
-                    yield f"flusher {place} reads at {time}", self._with(s, place, Teller(time))
+        now, read = s.store, one.read
+        if read == NOTHING:
+            if now.mark or now.told:
+                yield f"flusher {place} reads", self._with(s, place, Teller(now))
             return
-        read = s.history[one.time]
-        value = read.value if "one instant" in self._rules else s.history[one.time - 1].value
-        if not one.told and (not one.deleted or "told first" not in self._rules):
+        free = self._with(s, place, Teller())
+        yield f"flusher {place} ends, or is killed", free
+        if read.mark == read.told:
+            if now[1:] == read[1:] or "its version" not in self._rules:
+                yield f"flusher {place} deletes {read.mark}", free._replace(store=now._replace(mark=0, told=0))
+            return
+        if not one.told and (not one.settled or "told first" not in self._rules):
+            told = (read.value, read.value if "one instant" in self._rules else max(0, read.value - 1))
             after = self._with(s, place, one._replace(told=True))
-            yield f"flusher {place} tells {value}", after._replace(events=s.events | {(one.time, value)})
-        if not one.deleted and (one.told or "told first" not in self._rules):
-            after, now = self._with(s, place, one._replace(deleted=True)), s.history[-1]
-            if now.debt == read.debt or (now.debt and "its version" not in self._rules):
-                after = after._replace(history=(*s.history, Instant(now.value, 0)))
-            yield f"flusher {place} deletes the debt {read.debt}", after
-        yield f"flusher {place} ends, or is killed", self._with(s, place, Teller())
+            yield f"flusher {place} tells {told}", after._replace(kept=max(s.kept, told))
+        if not one.settled and (one.told or "told first" not in self._rules):
+            mark = read.mark if "its mark" in self._rules else now.mark
+            after = self._with(s, place, one._replace(settled=True))
+            yield f"flusher {place} settles {mark}", after._replace(store=now._replace(told=mark))
 
-    def _changed(self, s: State, value: int, *, owes: bool) -> State:
-        version = s.version + owes
-        debt = version if owes else s.history[-1].debt
-        return s._replace(history=(*s.history, Instant(value, debt)), version=version)
+    def _owes(self, s: State) -> State:
+        return s._replace(marks=s.marks + 1, store=s.store._replace(mark=s.marks + 1))
 
     def _with(self, s: State, place: int, one: Teller) -> State:
         return s._replace(tellers=tuple(sorted((one, s.tellers[1 - place]))))
 
     def flaw(self, s: State) -> str | None:
         """At rest: nothing is owed, under way, or about to be swept."""
-        rests = s.swept and s.over and s.commits == COMMITS and not s.events and not any(one.time for one in s.tellers)
-        now = s.history[-1]
-        if not rests or now.debt or s.kept[1] == now.value:
-            return None
-        return "the receiver has another value"
+        busy = s.store.mark != s.store.told or any(one.read != NOTHING for one in s.tellers)
+        rests = s.swept and s.over and s.store.value == COMMITS and not busy
+        return "the receiver has another value" if rests and s.kept[1] != s.store.value else None

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.interleavings.models import closed, debts, followed, generations, handovers, looks, promises, series, stops
+from tests.interleavings.models import (
+    closed,
+    debts,
+    followed,
+    generations,
+    handovers,
+    looks,
+    promises,
+    reaches,
+    series,
+    stops,
+)
 from tests.interleavings.models.explore import explore
 from tests.interleavings.models.pages import DEAD, ORDER, OVERLAY, STORE, Counter, Model, State, flaw
 
@@ -25,6 +36,11 @@ MODELS = {
         },
     ),
     "a receiver has the total though flushers are killed": (debts, 1_000, {"the receiver has another value"}),
+    "a threshold is told if it was reached": (
+        reaches,
+        1_000,
+        {"a threshold is told that was not reached", "a threshold is missed"},
+    ),
 }
 """Models whose rules have names, how many states each has at least, and what goes wrong without a rule."""
 

@@ -7,7 +7,7 @@ from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
 from shared.model.feed import FeedRule, Levels, ThresholdRule, told, told_of
 from shared.runtime.clock import SystemClock
-from shared.wiring.feed import receiver_of, refuse_thresholds
+from shared.wiring.feed import receiver_of
 
 TO = {"COUNTERSINK_FEED_TO": "file:///events"}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -61,12 +61,6 @@ async def test_the_log_does_not_show_what_may_be_secret() -> None:
     receiver, where = receiver_of(settings, "t", SystemClock())
     assert where == "https://example.com/hook"
     await receiver.close()
-
-
-def test_thresholds_need_a_file() -> None:
-    refuse_thresholds(Settings())
-    with pytest.raises(SettingsError, match="COUNTERSINK_THRESHOLDS needs a SQLite file"):
-        refuse_thresholds(Settings(thresholds=(ThresholdRule("", 1),)))
 
 
 @pytest.mark.parametrize(
