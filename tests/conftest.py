@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from countersink import calls
-from tests.processes.moved_clocks import Clocks, build
+from tests.meta.checkout import build_packages
+from tests.once import once
+from tests.processes.moved_clocks import LIBRARY, Clocks, build
 from tests.world.patient_loop import PatientLoop
 
 pytest_plugins = ("tests.spent",)
@@ -101,8 +103,13 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once for each process that runs tests: it takes some tenths of a second."""
-    return build(tmp_path_factory.mktemp("clocks"))
+    return once(tmp_path_factory, "clocks", build) / LIBRARY
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels and sources of client and server, as `make dist` builds them."""
+    return once(tmp_path_factory, "dist", build_packages)
 
 
 @pytest.fixture

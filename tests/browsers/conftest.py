@@ -1,7 +1,7 @@
 """A service for each test, and a page in each browser."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +14,17 @@ from tests.browsers.firefox import Firefox
 from tests.browsers.process import Process
 from tests.browsers.site import Site, site
 from tests.browsers.tab import Tab
+from tests.deploy.programs import npm_ci
 from tests.http.service import Service, running
-from tests.needs import missing, program
+from tests.once import once
 
 HERE: Final = Path(__file__).parent
-AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture
-async def axe() -> str:
-    if not AXE.exists():
-        command = (program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-        process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
-        if await process.wait():
-            missing("axe-core can't be installed; is there a network?")
-    return AXE.read_text()
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    packages = once(tmp_path_factory, "axe", partial(npm_ci, HERE))
+    return (packages / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
 @pytest.fixture

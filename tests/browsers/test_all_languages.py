@@ -4,6 +4,7 @@ killed.
 
 import asyncio
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,18 @@ from countersink import AsyncClient
 from tests.browsers.chromium import Chromium
 from tests.browsers.site import Site
 from tests.browsers.test_all_senders import WITHIN, count_in
-from tests.clients.drivers import LANGUAGES, LONGEST, Driver
+from tests.clients.drivers import BUILDS, LONGEST, Driver, built, command_in
 from tests.processes.harness import processes
 from tests.processes.test_senders import EACH, ROUNDS, flushers_that_die
+
+__all__ = ["built"]
 
 
 @pytest.mark.timeout(600)
 async def test_all_languages_count_into_one_total_whoever_is_killed(
-    tmp_path: Path, chromium: Chromium, home: Site
+    tmp_path: Path, chromium: Chromium, home: Site, built: Callable[[str], Path]
 ) -> None:
-    commands = []
-    for language, build in LANGUAGES.items():
-        (tmp_path / language).mkdir()
-        commands.append(await asyncio.to_thread(build, tmp_path / language))
+    commands = [command_in(built(language)) for language in BUILDS]
     settings = {"FLUSH_INTERVAL": "0.05", "LEASE": "1", "ORIGINS": home.origin}
     named = {f"COUNTERSINK_{name}": value for name, value in settings.items()}
     async with processes(tmp_path / "data", tmp_path / "log", **named) as started, chromium.tab() as tab:

@@ -7,14 +7,18 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
-from tests.meta.test_installed import installed
+from tests.meta.test_installed import install
 from tests.needs import program
+from tests.once import once
 
 FOLDER: Final = ROOT / "clients" / "conformance"
 Built = tuple[list[str], Mapping[str, str]]
@@ -23,14 +27,8 @@ LONGEST: Final = 120.0
 """Seconds for one step."""
 
 
-def python(folder: Path) -> Built:
-    """The command and the variables of the driver, with the client of a wheel and no other package."""
-    path = installed(folder, "countersink")
-    return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(path)}
-
-
-def node(folder: Path) -> Built:
-    """The same for Node, in an empty project into which the package was installed."""
+def node(_: Path, folder: Path) -> None:
+    """Install the package for Node into an empty project."""
     more = {
         "npm_config_cache": str(folder / "cache"),
         "npm_config_offline": "true",
@@ -41,25 +39,42 @@ def node(folder: Path) -> Built:
     (folder / "package.json").write_text("{}")
     run(npm, "install", "--no-audit", "--no-fund", f"./{packed['filename']}", cwd=folder, more=more)
     shutil.copy(FOLDER / "driver.mjs", folder)
-    return [program("node"), str(folder / "driver.mjs")], {}
 
 
 GO: Final = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 """Nothing is downloaded."""
 
 
-def go(folder: Path) -> Built:
-    """The same for Go, in an empty module that requires the client's, with the race detector."""
+def go(_: Path, folder: Path) -> None:
+    """Build the driver in an empty module that requires the client's, with the race detector."""
     there = ROOT / "clients" / "go"
     (folder / "go.mod").write_text(
         f"module driver\ngo 1.19\nrequire countersink v0.1.0\nreplace countersink => {there}\n"
     )
     shutil.copy(FOLDER / "driver.go", folder)
     run(program("go"), "build", "-race", "-o", "driver", ".", cwd=folder, more=GO)
-    return [str(folder / "driver")], {}
 
 
-LANGUAGES: Final = {"python": python, "node": node, "go": go}
+BUILDS: Final[dict[str, Callable[[Path, Path], None]]] = {
+    "python": partial(install, "countersink"),
+    "node": node,
+    "go": go,
+}
+"""Each is told where the wheels are, and builds in a folder."""
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, dist: Path) -> Callable[[str], Path]:
+    """The folder of a language's client and driver, which are built when the first test asks for them."""
+    return lambda language: once(tmp_path_factory, f"client-{language}", partial(BUILDS[language], dist))
+
+
+def command_in(folder: Path) -> Built:
+    """How to start the driver that was built in this folder."""
+    language = folder.name.removeprefix("client-")
+    if language == "python":
+        return [sys.executable, "-S", str(FOLDER / "driver.py")], {"PYTHONPATH": str(folder)}
+    return [str(folder / "driver")] if language == "go" else [program("node"), str(folder / "driver.mjs")], {}
 
 
 class Driver:

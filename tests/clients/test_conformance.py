@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import pytest
 from countersink import Client
 from tests.clients import broken
 from tests.clients.broken import BROKEN
-from tests.clients.drivers import FOLDER, LANGUAGES, LONGEST, Built, Driver
+from tests.clients.drivers import BUILDS, FOLDER, LONGEST, Built, Driver, command_in
 from tests.clients.faulty import Asked, Fault, Faulty, faulty
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, Running, processes
@@ -32,24 +32,10 @@ MOST_ITEMS: Final = 1_000
 def cases() -> list[Any]:
     return [
         pytest.param(language, scenario, id=f"{language}-{scenario['name']}")
-        for language in LANGUAGES
+        for language in BUILDS
         for scenario in SCENARIOS
-        if language in scenario.get("languages", LANGUAGES)
+        if language in scenario.get("languages", BUILDS)
     ]
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
-    """The commands of the drivers, which are built when the first test asks for them."""
-    folder = tmp_path_factory.mktemp("clients")
-
-    class Commands(dict[str, Built]):
-        def __missing__(self, language: str) -> tuple[list[str], Mapping[str, str]]:
-            (folder / language).mkdir()
-            self[language] = LANGUAGES[language](folder / language)
-            return self[language]
-
-    return Commands()
 
 
 @pytest.fixture
@@ -126,9 +112,9 @@ def judge_requests(proxy: Faulty) -> None:
 
 @pytest.mark.parametrize(("language", "scenario"), cases())
 async def test_a_client_keeps_its_promises(
-    language: str, scenario: Scenario, built: Mapping[str, Built], there: Processes
+    language: str, scenario: Scenario, built: Callable[[str], Path], there: Processes
 ) -> None:
-    await play(scenario, built[language], there)
+    await play(scenario, command_in(built(language)), there)
 
 
 async def play(scenario: Scenario, command: Built, there: Processes) -> None:
@@ -174,29 +160,3 @@ async def test_a_broken_client_is_noticed(name: str, there: Processes) -> None:
     command = [sys.executable, "-S", broken.__file__, name, str(FOLDER / "driver.py")]
     with pytest.raises(AssertionError):
         await play(scenario, (command, {"PYTHONPATH": str(ROOT)}), there)
-
-
-async def test_all_languages_count_into_one_total_while_the_service_is_killed(
-    built: Mapping[str, Built], there: Processes
-) -> None:
-    commands = [built[language] for language in LANGUAGES]
-    service = await there.start("up", "--port", "0")
-    url, turns = service.url, 5
-    drivers = [await Driver.start(command, {"url": url, "interval": 0.01}) for command in commands]
-    try:
-        for _ in range(turns):
-            for driver in drivers:
-                await driver.do("incr", {"name": "a", "times": 1_000})
-            await service.end(signal.SIGKILL)
-            for driver in drivers:
-                await driver.do("incr", {"name": "a", "times": 1_000})
-            service = await there.start("up", "--port", str(service.port))
-        for driver in drivers:
-            assert await driver.do("flush", {"seconds": LONGEST}) == {"done": True}
-            assert await driver.do("dropped", {}) == {"dropped": 0}
-            await driver.end("return")
-    finally:
-        for driver in drivers:
-            if driver.runs:
-                await driver.end("kill")
-    assert await asyncio.to_thread(counted, url, ["a"]) == {"a": 2_000 * turns * len(drivers)}

@@ -5,12 +5,13 @@ import json
 import re
 import shutil
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.drivers import GO, go, node
+from tests.clients.drivers import GO
 from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
 from tests.needs import program
@@ -81,12 +82,10 @@ else main();
 """
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def project(built: Callable[[str], Path]) -> Path:
     """A project in which nothing but the package for Node is installed."""
-    folder = tmp_path_factory.mktemp("project")
-    node(folder)
-    return folder
+    return built("node")
 
 
 def described() -> dict[str, Any]:
@@ -136,12 +135,10 @@ def test_its_types_name_all_that_it_has() -> None:
     assert methods == declared
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def module(built: Callable[[str], Path]) -> Path:
     """A module of Go that requires nothing but the client's."""
-    folder = tmp_path_factory.mktemp("module")
-    go(folder)
-    return folder
+    return built("go")
 
 
 def test_the_module_for_go_is_clean_and_needs_nothing(module: Path) -> None:

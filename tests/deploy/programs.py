@@ -1,9 +1,12 @@
 """Runs the programs that check `deploy`."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.needs import program
 
 MOST_SECONDS = 300
 
@@ -17,3 +20,10 @@ def run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] |
     )
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-4_000:]}\n{done.stderr[-4_000:]}"
     return done.stdout
+
+
+def npm_ci(project: Path, folder: Path) -> None:
+    """Install into the folder what the project's lock has."""
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(project / name, folder)
+    run(program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", cwd=folder)

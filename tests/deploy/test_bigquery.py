@@ -30,9 +30,7 @@ SEQUENCE: Final = re.compile(r"[0-9A-Fa-f]{1,16}(/[0-9A-Fa-f]{1,16}){0,3}")
 
 @pytest.fixture(scope="module")
 def files(node_packages: Path) -> Block:
-    script = node_packages / "read_bigquery.js"
-    script.write_text(SCRIPT)
-    (found,) = json.loads(run(program("node"), script, FOLDER, cwd=node_packages))
+    (found,) = json.loads(run(program("node"), "-e", SCRIPT, FOLDER, cwd=node_packages))
     return dict(found)
 
 

@@ -40,7 +40,7 @@ REFERENCE: Final = re.compile(r"\b(google_\w+)\.(\w+)(?:\[[^]]*\])?(?:\.(\w+))?"
 Block = dict[str, Any]
 SCRIPT: Final = (
     "const { convertFiles } = require('@cdktn/hcl2json');"
-    " Promise.all(process.argv.slice(2).map(convertFiles)).then((found) => console.log(JSON.stringify(found)),"
+    " Promise.all(process.argv.slice(1).map(convertFiles)).then((found) => console.log(JSON.stringify(found)),"
     " (error) => { console.error(error); process.exit(1); });"
 )
 
@@ -48,9 +48,7 @@ SCRIPT: Final = (
 @pytest.fixture(scope="module")
 def all_files(node_packages: Path) -> list[Block]:
     """Of the module and of both roots, as its parser reads them."""
-    script = node_packages / "read.js"
-    script.write_text(SCRIPT)
-    found: list[Block] = json.loads(run(program("node"), script, FOLDER, CLOUD_RUN, GKE, cwd=node_packages))
+    found: list[Block] = json.loads(run(program("node"), "-e", SCRIPT, FOLDER, CLOUD_RUN, GKE, cwd=node_packages))
     return found
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import os
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from shared.model.words import Commit
 from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
 from tests.needs import program
+from tests.once import folder_of_run
 
 PROJECT = "countersink-test"
 LONGEST_START = 60.0
@@ -90,23 +90,17 @@ def _answers(host: str) -> bool:
         return False
 
 
-def _base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all workers of this run."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
 @pytest.fixture(scope="session")
 def firestore_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The Firestore emulator in Datastore mode."""
-    with shared_emulator(_base(tmp_path_factory), "firestore", FIRESTORE) as host:
+    with shared_emulator(folder_of_run(tmp_path_factory), "firestore", FIRESTORE) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
 def older_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The older Datastore emulator, which the product refuses."""
-    with shared_emulator(_base(tmp_path_factory), "datastore", OLDER) as host:
+    with shared_emulator(folder_of_run(tmp_path_factory), "datastore", OLDER) as host:
         yield host
 
 

@@ -13,8 +13,9 @@ from shared.pubsub.client import TIMEOUT, PubsubClient, PubsubPlace
 from shared.pubsub.publisher import PubsubPublisher
 from shared.pubsub.setup import provision
 from shared.pubsub.subscription import LONGEST, PubsubSubscription
-from tests.emulators.datastore_fixtures import Datastore, _base, shared_emulator
+from tests.emulators.datastore_fixtures import Datastore, shared_emulator
 from tests.emulators.front import Front, front
+from tests.once import folder_of_run
 
 PUBSUB = ("beta", "emulators", "pubsub", "start")
 LEASE = 10
@@ -142,7 +143,7 @@ class Pubsub:
 
 @pytest.fixture(scope="session")
 def pubsub_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with shared_emulator(_base(tmp_path_factory), "pubsub", PUBSUB) as host:
+    with shared_emulator(folder_of_run(tmp_path_factory), "pubsub", PUBSUB) as host:
         yield host
 
 

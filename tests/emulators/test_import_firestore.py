@@ -17,14 +17,15 @@ from shared.model.imports import Foreign
 from shared.moving import firestore_counter
 from shared.moving.firestore_counter import SHARDS, FirestoreCounters
 from tests.cli.running import Done, run
-from tests.emulators.datastore_fixtures import _base, shared_emulator
+from tests.emulators.datastore_fixtures import shared_emulator
+from tests.once import folder_of_run
 
 NATIVE = ("emulators", "firestore", "start")
 
 
 @pytest.fixture(scope="session")
 def native_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with shared_emulator(_base(tmp_path_factory), "native", NATIVE) as host:
+    with shared_emulator(folder_of_run(tmp_path_factory), "native", NATIVE) as host:
         yield host
 
 

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -34,3 +35,10 @@ def releases() -> list[str]:
 
 def pyproject(folder: Path = ROOT) -> dict[str, Any]:
     return tomllib.loads((folder / "pyproject.toml").read_text())
+
+
+def build_packages(folder: Path) -> None:
+    """Build wheels and sources of client and server into the folder, as `make dist` does."""
+    for project in (ROOT / "countersink", ROOT):
+        command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+        subprocess.run(command, cwd=project, check=True, capture_output=True)

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.meta.checkout import ROOT
+from tests.once import once
 
 pytestmark = pytest.mark.check  # builds and installs wheels
 
@@ -49,26 +50,21 @@ def run(*command: str, cwd: Path, path: Path) -> str:
     return done.stdout
 
 
-def installed(folder: Path, what: str) -> Path:
-    """Where pip has put its wheel, without an index and without what it requires."""
-    project = ROOT / "countersink" if what == "countersink" else ROOT
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder / "dist")]
-    subprocess.run(command, cwd=project, check=True, capture_output=True)
-    (built,) = (folder / "dist").iterdir()
-    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(folder / what))
-    command = [sys.executable, "-m", "pip", "install", *options, str(built)]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder / what
+def install(what: str, dist: Path, folder: Path) -> None:
+    """Have pip put this wheel into the folder, without an index and without what it requires."""
+    (built,) = dist.glob(f"{what}-*.whl")
+    options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(folder))
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(built)], check=True, capture_output=True)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("client"), "countersink")
+@pytest.fixture
+def client(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once(tmp_path_factory, "client-python", partial(install, "countersink", dist))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("server"), "countersink-server")
+@pytest.fixture
+def server(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once(tmp_path_factory, "server", partial(install, "countersink_server", dist))
 
 
 def test_the_command_says_that_it_is_elsewhere_if_only_the_client_is_installed(client: Path, tmp_path: Path) -> None:

@@ -37,22 +37,12 @@ for name in names:
 """
 
 
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make dist` builds."""
-    folder = tmp_path_factory.mktemp("dist")
-    for project in (ROOT / "countersink", ROOT):
-        command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-        subprocess.run(command, cwd=project, check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(dist: Path) -> Path:
     return dist / f"countersink-{countersink.__version__}-py3-none-any.whl"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(dist: Path) -> Path:
     return dist / f"countersink_server-{countersink.__version__}-py3-none-any.whl"
 

@@ -28,17 +28,18 @@ _FORMAT: Final = struct.Struct("=qqq")
 _NANOS: Final = 1_000_000_000
 
 
-def build(folder: Path) -> Path:
-    """Compile the library into the folder; its path."""
+LIBRARY: Final = "moved.so"
+
+
+def build(folder: Path) -> None:
+    """Compile the library into the folder."""
     if sys.platform != "linux":
         missing("clocks can be moved on Linux alone")
     compiler = program("cc", "gcc")
-    library = folder / "moved.so"
-    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o", str(library), str(_SOURCE)]
+    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o", str(folder / LIBRARY), str(_SOURCE)]
     done = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
     if done.returncode:
         missing(f"{compiler} can't build {_SOURCE.name}: install gcc and libc6-dev. {done.stderr}")
-    return library
 
 
 class Clocks:
