@@ -2,14 +2,13 @@
 
 import re
 import subprocess
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.deploy.programs import run
-from tests.deploy.test_kubernetes import OVERLAYS, WITH_SCHEMAS, Object, flaws
+from tests.deploy.test_kubernetes import OVERLAYS, WITH_SCHEMAS, Object, validate
 from tests.meta.checkout import ROOT, releases
 from tests.needs import program
 
@@ -54,11 +53,11 @@ def test_it_makes_what_kustomize_makes() -> None:
     assert by_name(rendered(*NEEDED, "ingest.replicas.min=3")) != wanted
 
 
-def test_kubernetes_knows_each_field(tmp_path: Path) -> None:
+def test_kubernetes_knows_each_field() -> None:
     for more in ((), ("metrics.by=operator", "metrics.prometheus=http://prometheus.monitoring:9090")):
         objects = rendered(*NEEDED, *more)
         known = (*WITH_SCHEMAS, "monitoring.coreos.com/v1")
-        assert flaws([one for one in objects if one["apiVersion"] not in known], tmp_path) == 0
+        validate([one for one in objects if one["apiVersion"] not in known])
         kinds = {one["kind"] for one in objects}
         assert ("ServiceMonitor" in kinds) == ("PodMonitoring" not in kinds) == bool(more)
         (scaled,) = [one for one in objects if one["kind"] == "ScaledObject"]
