@@ -20,7 +20,7 @@ from tests.processes.harness import processes
 from tests.processes.jepsen_counter import judge
 
 pytestmark = pytest.mark.check
-SETTINGS: Final = {"COUNTERSINK_WINDOWS": "=hour/90d", "COUNTERSINK_FLUSH_INTERVAL": "0.1"}
+SETTINGS: Final = {"COUNTERSINK_WINDOWS": "=hour/90d", "COUNTERSINK_FLUSH_INTERVAL": "0.02"}
 """Many commits, so that those that a service loses now and then come soon."""
 BROKEN: Final = [
     *(one.name for one in MUTATIONS if CHECK in one.caught_by),
@@ -28,7 +28,7 @@ BROKEN: Final = [
     "the key of an id forgets its counter",
     "a commit adds to no bucket",
 ]
-SECONDS: Final = 3
+SECONDS: Final = 1
 
 
 async def begun(url: str, *arguments: str) -> Process:
@@ -61,9 +61,9 @@ async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
     history = tmp_path / "history.edn"
     async with processes(tmp_path / "data", None, **SETTINGS) as started:
         service = await started.start("up", "--port", "0")
-        check = await begun(service.url, "--seconds", "12", "--history", str(history))
+        check = await begun(service.url, "--seconds", "6", "--history", str(history))
         for _ in range(3):
-            await asyncio.sleep(2.5)  # of load, between two kills
+            await asyncio.sleep(1.2)  # of load, between two kills
             await service.end(signal.SIGKILL)
             service = await started.start("up", "--port", str(service.port))
         code, said, error = await ended(check)
