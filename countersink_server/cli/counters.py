@@ -69,22 +69,12 @@ def add_commands(commands: Commands) -> None:
     )
     get.add_argument("names", nargs="+", metavar="NAME")
 
-    listing = _add(
-        commands,
-        "list",
-        _list,
-        "List counters with their totals, in the order of their names.",
-    )
+    listing = _add(commands, "list", _list, "List counters with their totals, in the order of their names.")
     listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     listing.add_argument(
         "--contains", default="", metavar="TEXT", help="only counters whose names have this part, in a SQLite file"
     )
-    listing.add_argument(
-        "--top",
-        type=whole(1, _MOST_TOP),
-        metavar="N",
-        help="only the N largest, the largest first",
-    )
+    listing.add_argument("--top", type=whole(1, _MOST_TOP), metavar="N", help="only the N largest, the largest first")
     listing.add_argument(
         "--unused-for",
         type=duration,

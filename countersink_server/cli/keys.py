@@ -98,10 +98,7 @@ def add_commands(commands: Commands) -> None:
         " many counters read [1/10 of --rate, at least 1; without --rate 10]",
     )
     new.add_argument(
-        "--max-delta",
-        type=int,
-        metavar="N",
-        help="for a publishable key: the largest delta; the smallest is 1 [1]",
+        "--max-delta", type=int, metavar="N", help="for a publishable key: the largest delta; the smallest is 1 [1]"
     )
     new.add_argument(
         "--max-new",

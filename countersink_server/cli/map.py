@@ -170,8 +170,7 @@ def add_commands(commands: Commands) -> None:
         "--job", metavar="ID", help="id of the job, which happens once however often you run it [a new id]"
     )
     add_either(
-        parser,
-        "let the service at URL do the work; COUNTERSINK_URL alone, if nothing names the data, is refused here",
+        parser, "let the service at URL do the work; COUNTERSINK_URL alone, if nothing names the data, is refused here"
     )
     parser.add_argument(
         "--concurrency",

@@ -29,16 +29,8 @@ TRIES: Final = 5
 
 
 def add_commands(commands: Commands) -> None:
-    add(
-        commands,
-        "provision",
-        _provision,
-    )
-    doctor = add(
-        commands,
-        "doctor",
-        _doctor,
-    )
+    add(commands, "provision", _provision)
+    doctor = add(commands, "doctor", _doctor)
     doctor.add_argument(
         "--trust-overlay",
         nargs="?",

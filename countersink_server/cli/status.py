@@ -4,7 +4,10 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from countersink.answers import RejectedError, RequestError, UnavailableError
 from countersink.calls import header_of_caller
@@ -50,11 +53,6 @@ def add_commands(commands: Commands) -> None:
     add_only_service(parser, "this command asks a running service: use --url, or countersink doctor for the data")
 
 
-class Sample(NamedTuple):
-    labels: Mapping[str, str]
-    value: float
-
-
 def _status(options: argparse.Namespace) -> None:
     with naming_the_url(options):
         service = Transport(url_of(options), header_of_caller(key_of_caller()), None)
@@ -82,16 +80,20 @@ def _ask(service: Transport) -> dict[str, Any]:
     except UnavailableError as error:
         found |= {"ready": False, "why_not": str(error)}
     text = _perhaps(lambda: _get(service, "/metrics").body, "metrics", untold)
-    found |= of_metrics(samples_of((text or b"").decode()))
+    found |= of_metrics((text or b"").decode())
     jobs = _perhaps(lambda: _field(service, "/v1/jobs", "jobs"), "jobs", untold)
     running = None if jobs is None else [job for job in jobs if job["state"] == "running"]
     return found | {"jobs": running, "untold": untold}
 
 
-def of_metrics(samples: Mapping[str, list[Sample]]) -> dict[str, Any]:
+def of_metrics(text: str) -> dict[str, Any]:
+    samples: dict[str, list[Sample]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append(sample)
     found: dict[str, Any] = {"since": None, "broker": None, "store": None, "overlay": None}
-    for labels, started in samples.get(_START, ()):
-        found = {"since": written(datetime.fromtimestamp(started, UTC))} | dict(labels)
+    for started in samples.get(_START, ()):
+        found = {"since": written(datetime.fromtimestamp(started.value, UTC))} | started.labels
     for name, metric in _NUMBERS.items():
         values = [sample.value for sample in samples.get(metric, ())]
         number = max(values, default=0.0) if name.startswith("oldest") else sum(values, 0.0)
@@ -119,19 +121,6 @@ def _perhaps(ask: Callable[[], Any], what: str, untold: list[str]) -> Any:
     except RequestError as error:
         untold.append(f"{what}: {with_key(error)}")
         return None
-
-
-def samples_of(text: str) -> dict[str, list[Sample]]:
-    """The samples in Prometheus' text format, by the names of their metrics. Our labels need no escapes."""
-    found: dict[str, list[Sample]] = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            series, _, value = line.rpartition(" ")
-            name, _, labels = series.partition("{")
-            pairs = [pair.partition("=") for pair in labels.rstrip("}").split(",") if pair]
-            sample = Sample({key: quoted.strip('"') for key, _, quoted in pairs}, float(value))
-            found.setdefault(name, []).append(sample)
-    return found
 
 
 def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:

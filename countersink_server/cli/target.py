@@ -208,13 +208,7 @@ class PatientClient(AsyncClient):
     """It sends one request at a time. Use one in a process."""
 
     def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        patience: float,
-        shown: str,
-        say: Callable[[str], None],
+        self, url: str, key: str | None = None, *, patience: float, shown: str, say: Callable[[str], None]
     ) -> None:
         """`shown` is how people know the service."""
         super().__init__(url, key, patience=patience)

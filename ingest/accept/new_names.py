@@ -81,12 +81,7 @@ class NewNames:
     """Admits new names while there is room. Names of counters that exist, or that were admitted before, need none."""
 
     def __init__(
-        self,
-        names: CounterNames,
-        shards: ShardNumbers,
-        overlay: Overlay,
-        limits: Sequence[NameLimit],
-        clock: Clock,
+        self, names: CounterNames, shards: ShardNumbers, overlay: Overlay, limits: Sequence[NameLimit], clock: Clock
     ) -> None:
         self._names = names
         self._shards = shards

@@ -134,8 +134,4 @@ def shared(handler: Handler, origin: str) -> Handler:
 
 
 def _headers(origin: str) -> dict[str, str]:
-    return {
-        "Access-Control-Allow-Origin": origin,
-        "Access-Control-Expose-Headers": "Retry-After",
-        "Vary": "Origin",
-    }
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "Retry-After", "Vary": "Origin"}

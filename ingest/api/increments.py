@@ -143,9 +143,7 @@ class BatchAccepted(_Counted, kw_only=True):
 _ID: Final[Schema] = {"anyOf": [ref("Id"), {"type": "null"}]}
 SCHEMAS: Final[Schema] = {
     "Single": an_object(
-        {"delta": ref("Delta"), "id": _ID},
-        optional=("delta", "id"),
-        examples=[{"delta": 2, "id": "order-17"}],
+        {"delta": ref("Delta"), "id": _ID}, optional=("delta", "id"), examples=[{"delta": 2, "id": "order-17"}]
     ),
     "Item": an_object({"counter": ref("Name"), "delta": ref("Delta"), "id": _ID}, optional=("delta", "id")),
     "Items": {
@@ -349,10 +347,7 @@ class IncrementRoutes:
             return await self.answer(call, parsed, drafts, asks, uses=Uses(drafts, keyed), names=names)
 
     async def read(
-        self,
-        call: Call,
-        parse: Callable[[bytes], Some],
-        quick: Callable[[bytes], Some | None] | None = None,
+        self, call: Call, parse: Callable[[bytes], Some], quick: Callable[[bytes], Some | None] | None = None
     ) -> tuple[Some, int]:
         """What `parse` or `quick` finds in the body, and the size of that. What is refused of it is accounted for."""
         tenant = call.caller.tenant

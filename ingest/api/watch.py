@@ -118,12 +118,7 @@ class Watches:
     """All watches of this process. While there are none, it does nothing."""
 
     def __init__(
-        self,
-        reader: Reader,
-        names: AllNames,
-        render: Callable[[Reading], bytes],
-        clock: Clock,
-        most: int = MOST_PLACES,
+        self, reader: Reader, names: AllNames, render: Callable[[Reading], bytes], clock: Clock, most: int = MOST_PLACES
     ) -> None:
         self._reader = reader
         self._names = names

@@ -46,9 +46,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
 
     def response(self) -> web.Response:
         response = web.Response(
-            status=self.status,
-            body=answers.line(self.document()),
-            headers={**answers.PROBLEM, **self.headers},
+            status=self.status, body=answers.line(self.document()), headers={**answers.PROBLEM, **self.headers}
         )
         if self.close:
             response.force_close()

@@ -77,13 +77,7 @@ LOG: Final = RequestLog()
 
 
 def note(
-    target: Target,
-    status: int,
-    seconds: float,
-    *,
-    caller: Caller | None,
-    version: str = "1.1",
-    agent: str = "",
+    target: Target, status: int, seconds: float, *, caller: Caller | None, version: str = "1.1", agent: str = ""
 ) -> None:
     """Log a request that is answered now. Its query is left out: a key may stand there."""
     path = target.path[:LONGEST]

@@ -14,14 +14,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from ingest.accept.drafts import Batch
-from shared.model.words import (
-    ALL_DELTAS,
-    MAX_SUM,
-    Deltas,
-    Increment,
-    flaw_of_delta,
-    flaw_of_name,
-)
+from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_name
 from shared.wire import strict_json
 from shared.wire.codec import FIELDS, MAX_ITEMS, RESERVED, Delta, Id, Name, SumOnce, added, is_plain, surely_unique
 from shared.wire.strict_json import SPACE, Flaw, flaw_of_fields

@@ -185,9 +185,7 @@ class Settings:
         "longest time that increments may wait in the spool, seconds; after that, requests get 503",
     )
     existing: str = _setting(
-        "no",
-        choice("no", "yes"),
-        "yes: no start creates a SQLite file, only countersink provision does",
+        "no", choice("no", "yes"), "yes: no start creates a SQLite file, only countersink provision does"
     )
     linger_ms: int = _setting(
         20,
@@ -382,14 +380,10 @@ class Settings:
         "{name}", template_text, "name of the counter of a StatsD line, made of {name} and {tag.TAG}"
     )
     ndb_writers: str = _setting(
-        "no",
-        choice("no", "yes"),
-        "yes: an ndb application writes to the same counters, so shards are never removed",
+        "no", choice("no", "yes"), "yes: an ndb application writes to the same counters, so shards are never removed"
     )
     kind_config: str = _setting(
-        "GeneralCounterShardConfig",
-        text,
-        "Datastore kind of counter configurations; never change it",
+        "GeneralCounterShardConfig", text, "Datastore kind of counter configurations; never change it"
     )
     kind_shard: str = _setting("GeneralCounterShard", text, "Datastore kind of shards; never change it")
     log_level: str = _setting(

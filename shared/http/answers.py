@@ -16,11 +16,7 @@ SECURE: Final = {
     "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
 }
 """In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
-PUBLIC: Final = {
-    **SECURE,
-    "Access-Control-Allow-Origin": "*",
-    "Cross-Origin-Resource-Policy": "cross-origin",
-}
+PUBLIC: Final = {**SECURE, "Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
 """Headers of answers that pages of all sites may show and read."""
 JSON: Final = {"Content-Type": "application/json", **SECURE}
 _JSON: Final = "".join([f"{name}: {value}\r\n" for name, value in JSON.items()])
@@ -54,12 +50,7 @@ def document(status: int, detail: str, field: str | None = None, counters: Seque
 
 
 def problem(
-    status: int,
-    detail: str,
-    *,
-    field: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    close: bool = True,
+    status: int, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None, close: bool = True
 ) -> bytes:
     """A whole answer that says what is wrong. Whoever writes it closes the connection if it says so."""
     body = line(document(status, detail, field))

@@ -130,8 +130,7 @@ DEAD_INCREMENTS = _counter(
 FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
 BUSY = _counter(
-    "countersink_flusher_busy_seconds",
-    "How long this flusher was busy: committing, trying again, and acknowledging.",
+    "countersink_flusher_busy_seconds", "How long this flusher was busy: committing, trying again, and acknowledging."
 )
 PATIENCE = _gauge(
     "countersink_flush_patience_seconds",
@@ -199,8 +198,7 @@ EXPIRE_DUE = _gauge(
 SETS = _counter("countersink_sets", "Counters that this process changed. `how` is `set`, `reset` or `delete`.", ["how"])
 READS = _counter("countersink_reads", "Counters read. `how` is `cached` or `looked up`.", ["how"])
 INEXACT = _counter(
-    "countersink_inexact_reads",
-    "Counters read that were not exact. With Redis, ALERT if it rises for long.",
+    "countersink_inexact_reads", "Counters read that were not exact. With Redis, ALERT if it rises for long."
 )
 
 REQUEST_SECONDS = _histogram(

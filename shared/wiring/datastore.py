@@ -93,12 +93,7 @@ FROM: Final = "--from"
 
 @asynccontextmanager
 async def source_of(
-    settings: Settings,
-    variant: Variant,
-    url: str,
-    *,
-    kind: str = "",
-    names: Collection[str] = (),
+    settings: Settings, variant: Variant, url: str, *, kind: str = "", names: Collection[str] = ()
 ) -> AsyncIterator[Source]:
     """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
     there = urls.datastore(FROM, url)

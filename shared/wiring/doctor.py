@@ -255,11 +255,7 @@ def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
 def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
-        from shared.redis.server import (  # noqa: PLC0415
-            Links,
-            RedisSetup,
-            Server,
-        )
+        from shared.redis.server import Links, RedisSetup, Server  # noqa: PLC0415
     server = Server(settings.overlay, Links(settings.overlay))
     return _until_closed(RedisSetup(server), server.close)
 

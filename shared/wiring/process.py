@@ -160,11 +160,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
-        from shared.pubsub.subscription import (  # noqa: PLC0415
-            PubsubDeadLetters,
-            PubsubSubscription,
-            PubsubTasks,
-        )
+        from shared.pubsub.subscription import PubsubDeadLetters, PubsubSubscription, PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
     looks = FleetView(stored.book, clock, settings.look)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from countersink_server.cli.status import Sample, of_metrics, samples_of
+from countersink_server.cli.status import of_metrics
 from countersink_server.serve.run import show_in_metrics
 from shared.config.settings import Settings
 from shared.model.fleet import Fleet, FlusherRecord, PublisherRecord
@@ -91,14 +91,6 @@ def test_what_a_key_may_not_see_is_said(tmp_path: Path) -> None:
         assert may_not_read.out.startswith("applied, receipt ")
 
 
-def test_metrics_are_read_with_and_without_labels() -> None:
-    text = '# HELP a x\na 1.0\nb{of="counts",why="x"} 2.5\nb{of="other"} 1e3\n'
-    assert samples_of(text) == {
-        "a": [Sample({}, 1.0)],
-        "b": [Sample({"of": "counts", "why": "x"}, 2.5), Sample({"of": "other"}, 1000.0)],
-    }
-
-
 @pytest.mark.parametrize(
     ("state", "said"),
     [("pending", "it counts when a flusher has applied it"), ("dead-lettered", "its receipt is dead-lettered")],
@@ -169,11 +161,11 @@ def test_the_parts_of_a_process_and_the_fleet_are_in_its_metrics() -> None:
     settings = Settings(broker="pubsub://p/t?subscription=s", store="datastore://p", overlay="redis://me:secret@host")
     try:
         show_in_metrics(cast(Parts, SimpleNamespace(looks=looks)), settings)
-        found = of_metrics(samples_of(generate_latest(metrics.REGISTRY).decode()))
+        found = of_metrics(generate_latest(metrics.REGISTRY).decode())
         assert (found["broker"], found["store"], found["overlay"]) == ("pubsub", "datastore", "redis")
         assert found["members"] == {"ingest": 0, "flusher": 0}
         looks.last = SimpleNamespace(fleet=fleet)
-        found = of_metrics(samples_of(generate_latest(metrics.REGISTRY).decode()))
+        found = of_metrics(generate_latest(metrics.REGISTRY).decode())
         assert found["members"] == {"ingest": 2, "flusher": 1}
     finally:
         metrics.START.clear()
