@@ -158,21 +158,13 @@ class JobStatus:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "JobStatus":
-        begin, end = answer.get("from"), answer.get("to")
-        known = {name: answer[name] for name in cls.__slots__ if name in answer}
-        finished = answer["finished"]
-        return cls(
-            **known
-            | {
-                "delta": answer.get("delta"),
-                "shards": answer.get("shards"),
-                "examples": tuple((one["counter"], one["reason"]) for one in answer["examples"]),
-                "started": datetime.fromisoformat(answer["started"]),
-                "finished": datetime.fromisoformat(finished) if finished else None,
-                "begin": datetime.fromisoformat(begin) if begin else None,
-                "end": datetime.fromisoformat(end) if end else None,
-            }
-        )
+        names = {"begin": "from", "end": "to"}
+        known = {"delta": None, "shards": None} | {name: answer[name] for name in cls.__slots__ if name in answer}
+        known["examples"] = tuple((one["counter"], one["reason"]) for one in answer["examples"])
+        for name in ("started", "finished", "begin", "end"):
+            when = answer.get(names.get(name, name))
+            known[name] = datetime.fromisoformat(when) if when else None
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)

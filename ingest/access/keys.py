@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ingest.access.rates import NEW_AN_HOUR, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
-from ingest.parsing.parse import ObjectShape, flaw_of_flag
+from ingest.parsing.parse import ObjectShape, flaw_of_flag, must_be, whole_from
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
@@ -234,31 +234,9 @@ def _flaw_of_scopes(value: Any) -> str | None:
     return None
 
 
-def _flaw_of_hash(value: Any) -> str | None:
-    return None if type(value) is str and _HASH.fullmatch(value) else "must be 64 hexadecimal digits, the SHA-256"
-
-
-def _flaw_of_account(value: Any) -> str | None:
-    """The addresses of people's accounts can change hands."""
-    if type(value) is str and _ACCOUNT.fullmatch(value):
-        return None
-    return "must be the address of a service account, such as NAME@PROJECT.iam.gserviceaccount.com"
-
-
-def _flaw_of_rate(value: Any) -> str | None:
-    return (
-        None
-        if type(value) in {int, float} and 0 < value < math.inf
-        else "must be a number of increments a second, above 0"
-    )
-
-
-def _flaw_of_whole(least: int, most: int) -> Flaw:
-    def flaw(value: Any) -> str | None:
-        is_good = type(value) is int and least <= value <= most
-        return None if is_good else f"must be a whole number from {least} to {most}"
-
-    return flaw
+_RATE: Final = must_be(
+    "a number of increments a second, above 0", lambda value: type(value) in {int, float} and 0 < value < math.inf
+)
 
 
 def _flaw_of_expires(value: Any) -> str | None:
@@ -269,27 +247,28 @@ def _flaw_of_expires(value: Any) -> str | None:
     return None if aware else "must be a date and time with an offset, such as 2027-01-31T00:00:00Z"
 
 
-def _flaw_of_text(value: Any) -> str | None:
-    return None if type(value) is str else "must be a string"
-
-
 _SHAPE: Final = ObjectShape(
     "{…}",
     {
         "id": flaw_of_job,
-        "sha256": _flaw_of_hash,
-        "google": _flaw_of_account,
+        "sha256": must_be(
+            "64 hexadecimal digits, the SHA-256", lambda value: type(value) is str and _HASH.fullmatch(value)
+        ),
+        "google": must_be(  # the addresses of people's accounts can change hands
+            "the address of a service account, such as NAME@PROJECT.iam.gserviceaccount.com",
+            lambda value: type(value) is str and _ACCOUNT.fullmatch(value),
+        ),
         "scopes": _flaw_of_scopes,
         "prefixes": _each(lambda value: "must not be empty" if value == "" else flaw_of_prefix(value)),
-        "rate": or_null(_flaw_of_rate),
+        "rate": or_null(_RATE),
         "owner": lambda value: None if value == "" else flaw_of_job(value),
         "expires": or_null(_flaw_of_expires),
-        "note": or_null(_flaw_of_text),
+        "note": or_null(must_be("a string", lambda value: type(value) is str)),
         "publishable": flaw_of_flag,
         "origins": _each(flaw_of_origin),
-        "client_rate": or_null(_flaw_of_rate),
-        "max_delta": or_null(_flaw_of_whole(1, MAX_DELTA)),
-        "max_new": or_null(_flaw_of_whole(0, MOST_NEW)),
+        "client_rate": or_null(_RATE),
+        "max_delta": or_null(whole_from(1, MAX_DELTA)),
+        "max_new": or_null(whole_from(0, MOST_NEW)),
     },
     required=("id", "scopes"),
 )

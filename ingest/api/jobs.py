@@ -23,7 +23,7 @@ from ingest.api.fields import (
 )
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, Reply, page_token, unescape
-from ingest.parsing.parse import BodyError
+from ingest.parsing.parse import BodyError, must_be, whole_from
 from shared.config.settings import MOST_DAYS, flaw_of_shards
 from shared.counters.job_result import JobResults, NoResultError
 from shared.counters.series import SpanError
@@ -40,14 +40,6 @@ MOST_LISTED: Final = 100
 """Jobs in a list."""
 
 
-def _flaw_of_kind(value: object) -> str | None:
-    return None if value in KINDS else f"must be {' or '.join(map(repr, KINDS))}"
-
-
-def _flaw_of_by(value: object) -> str | None:
-    return None if value in [*LENGTHS] else f"must be {' or '.join(map(repr, LENGTHS))}"
-
-
 def _flaw_of_instant(value: object) -> str | None:
     try:
         millis_of(value if type(value) is str else "")
@@ -56,22 +48,19 @@ def _flaw_of_instant(value: object) -> str | None:
     return None
 
 
-def _flaw_of_days(value: object) -> str | None:
-    there = type(value) is int and 1 <= value <= MOST_DAYS
-    return None if there else f"must be a whole number from 1 to {MOST_DAYS}"
-
-
-Days = Annotated[int, Flaw(_flaw_of_days), Meta(ge=1, le=MOST_DAYS)]
+_KIND: Final = must_be(" or ".join(map(repr, KINDS)), KINDS.__contains__)
+_BY: Final = must_be(" or ".join(map(repr, LENGTHS)), [*LENGTHS].__contains__)
+Days = Annotated[int, Flaw(whole_from(1, MOST_DAYS)), Meta(ge=1, le=MOST_DAYS)]
 
 
 class NewJob(Body):
-    kind: Annotated[str, Flaw(_flaw_of_kind)]
+    kind: Annotated[str, Flaw(_KIND)]
     prefix: Prefix
     delta: Delta | UnsetType = UNSET
     shards: ShardNumber | UnsetType = UNSET
     days: Days | UnsetType = UNSET
     """Only counters that were not changed for so many days are deleted."""
-    by: Annotated[By, Flaw(_flaw_of_by)] | UnsetType = UNSET
+    by: Annotated[By, Flaw(_BY)] | UnsetType = UNSET
     """The length of the periods of which each line has the counts, in UTC."""
     begin: Annotated[When, Flaw(_flaw_of_instant)] | UnsetType = field(name="from", default=UNSET)
     """The start of the range. Without it, the range begins as early as possible."""

@@ -4,7 +4,7 @@ reads the commonest batches faster (`quick`). Pure.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -64,8 +64,17 @@ class ObjectShape:
         return data
 
 
-def flaw_of_flag(value: object) -> str | None:
-    return None if type(value) is bool else "must be true or false"
+def must_be(what: str, is_it: Callable[[Any], object]) -> Flaw:
+    """Says that a value must be this, unless it is."""
+    return lambda value: None if is_it(value) else f"must be {what}"
+
+
+def whole_from(least: int, most: int) -> Flaw:
+    what = f"a whole number from {least} to {most}"
+    return must_be(what, lambda value: type(value) is int and least <= value <= most)
+
+
+flaw_of_flag: Final = must_be("true or false", lambda value: type(value) is bool)
 
 
 # Reads an increment from a form, as browsers send it: `counter=page%3Ahome&delta=2`. Pure.
