@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
-from shared.model.buckets import Instant
+from shared.model.buckets import Instant, Monotonic
 from shared.model.errors import InexactError, OverloadedError, TransientError
 from shared.model.words import Entry, Guard, Lately, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -80,17 +80,28 @@ class Look(NamedTuple):
     snapshot: Snapshot
     views: Mapping[str, View]
     totals: Mapping[str, Total]
+    asked: Mapping[str, frozenset[str]]
+    """The receipts that were asked for, of the counters that have entries."""
     settled: Collection[str]
     """The receipts that the store had settled, of those that were asked for."""
-    bases: Mapping[str, Base]
+    born: Monotonic
+    viewed: int
+    """Both as in `Base`."""
     ahead: Collection[str]
     """Counters that may show what others do not see yet, so they are not exact."""
     large: Collection[str]
     """Counters with so many entries that they are added up in a thread."""
 
+    def base(self, name: str) -> Base:
+        at, total, asked = self.snapshot, self.totals[name], self.asked.get(name, _NO_KEYS)
+        if total.dead:
+            asked = asked.union(ids_of(total.dead))
+        settled = asked.intersection(self.settled) if asked else asked
+        return Base(at.time, at.as_of, at.now, total, asked, settled, self.born, self.views[name].epoch, self.viewed)
+
     async def pending(self, name: str, each: list[tuple[Entry, int]] | None = None) -> int:
         """What is pending of a counter. `each` gets what each entry adds."""
-        base, view = self.bases[name], self.views[name]
+        base, view = self.base(name), self.views[name]
         large = name in self.large
         more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
@@ -101,9 +112,15 @@ class Look(NamedTuple):
         return bool(self.views[name].entries or self.totals[name].dead)
 
     async def reading(self, name: str) -> Reading:
-        more = await self.pending(name) if self.waits(name) else 0
-        found = reading_of(name, self.bases[name], self.views[name], more)
-        return found._replace(exact=False) if name in self.ahead else found
+        total, view = self.totals[name], self.views[name]
+        if self.waits(name):
+            found = reading_of(name, self.base(name), view, await self.pending(name))
+            return found._replace(exact=False) if name in self.ahead else found
+        there = total.shards > 0 and not (total.guard.deleted and total.value == 0)
+        exact, updated = view.exact and not total.flaw, total.updated if there else 0
+        return Reading(
+            name, total.value, 0, exact, self.snapshot.as_of, total.shards, there, total.guard.version, updated
+        )
 
 
 def reading_of(name: str, base: Base, view: View, more: int) -> Reading:
@@ -148,23 +165,7 @@ async def looking(
             asked = await asyncio.to_thread(_keys_of_all, views) if large else _keys_of_all(views)
             totals, settled = await snapshot.read([*views], frozenset(also).union(*asked.values()))
             ahead = await _settle_found(overlay, views, settled, snapshot.time)
-            bases = {}
-            for name, view in views.items():
-                its = asked.get(name, _NO_KEYS)
-                if totals[name].dead:
-                    its = its.union(ids_of(totals[name].dead))
-                bases[name] = Base(
-                    time=snapshot.time,
-                    as_of=snapshot.as_of,
-                    now=snapshot.now,
-                    total=totals[name],
-                    asked=its,
-                    settled=its.intersection(settled) if its else its,
-                    born=born,
-                    epoch=view.epoch,
-                    viewed=number,
-                )
-            yield Look(snapshot, views, totals, settled, bases, ahead, large)
+            yield Look(snapshot, views, totals, asked, settled, born, number, ahead, large)
             return
     raise TransientError(
         "the store is older than what the broker knows to be applied: see that they belong together, and whether"
@@ -210,6 +211,9 @@ class Reader:
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
         """One reading per counter, in order. A reading is not `exact` if its view or its base is not."""
         age = self._age(max_age)
+        if len(counters) > 1 and not age:
+            fresh = await self._fresh(counters)
+            return _noted([fresh[name] for name in counters])
         found = await self._view(counters, age)
         missing = [name for name, reading in found.items() if reading is None]
         _CACHED.inc(len(found) - len(missing))
@@ -328,12 +332,18 @@ class Reader:
         async with self._slots:
             return (await self._look(names))[0]
 
+    async def _fresh(self, names: Sequence[str]) -> Mapping[str, Reading]:
+        """Readings that are not kept, as others would have to make room for them."""
+        async with self._slots, looking(self._store, self._overlay, self._clock, names) as look:
+            _LOOKED_UP.inc(len(look.views))
+            return {name: await look.reading(name) for name in look.views}
+
     async def _look(self, names: Sequence[str], also: Collection[str] = ()) -> tuple[Mapping[str, Reading], Look]:
         async with looking(self._store, self._overlay, self._clock, names, also=also, viewed=self._count_view) as look:
             found = {}
             for name, view in look.views.items():
                 more, ahead = await look.pending(name) if look.waits(name) else 0, name in look.ahead
-                reading = self._combine(name, look.bases[name], view, more, keep=not also and not ahead)
+                reading = self._combine(name, look.base(name), view, more, keep=not also and not ahead)
                 found[name] = reading._replace(exact=False) if ahead else reading
             return found, look
 

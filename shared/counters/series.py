@@ -148,7 +148,7 @@ class SeriesReader:
         or can't be: what is pending in a period that is over is still to be added to it.
         """
         counter, by, begin, end, to_present = asked
-        snapshot, view, base = look.snapshot, look.views[counter], look.bases[counter]
+        snapshot, view, base = look.snapshot, look.views[counter], look.base(counter)
         found = await snapshot.counts(counter, by, begin, end)
         now = int(snapshot.as_of * 1_000)
         closed = found.closed if is_plausible(found.closed, now) else 0

@@ -55,7 +55,7 @@ class SqliteSnapshot:
                 continue
             guard = Guard(version, bool(deleted)) if version else _NO_GUARD
             its, until = entries_of_dead(dead[counter], counter) if counter in dead else ((), NEVER)
-            totals[counter] = Total(count, num_shards, guard, its, until, updated=updated)
+            totals[counter] = Total(count, num_shards, guard, its, until, "", updated)
         return totals
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
