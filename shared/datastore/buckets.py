@@ -48,15 +48,12 @@ from shared.ports.store import BucketShard
 from shared.runtime.retry import Backoff, insist, tries
 
 IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
-"""Buckets of one entity."""
 MOST_FULL: Final = 10_000
-"""Full buckets that are remembered."""
 _APART: Final = "\x1f"
 """Stands between the parts of an entity's name. No counter's name holds it."""
 _DIGITS: Final = 9
 """Digits of a number in a name, at least: so names are in the order of time."""
 _PAGE: Final = 200
-"""Entities in one answer."""
 _NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}(\d+)", re.ASCII)
 _PLACE: Final = re.compile(r"p(0|[1-9]\d{0,2})", re.ASCII)
 
@@ -70,9 +67,6 @@ class EntityAdd:
     expires: StoreMillis
     sums: dict[str, int] = field(default_factory=dict)
     """The sums, by the names of properties."""
-
-    def has_big(self) -> bool:
-        return any(map(is_big, self.sums.values()))
 
     def places(self) -> Iterable[tuple[str, str]]:
         """The buckets: name of the entity, and of the property."""
@@ -96,7 +90,7 @@ class BlindBuckets:
         adds = entity_adds(self._place, by_time)
         full = {place: add.shard for add in adds for place in add.places() if place in self._full}
         self._full -= full.keys()  # others may empty it, and then it must not count as full
-        big = [add for add in adds if add.has_big()]
+        big = [add for add in adds if any(map(is_big, add.sums.values()))]
         found = by_name((await self._client.look_up(add.key for add in big)).entities) if big else {}
         shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add)}
         if shards:
@@ -296,7 +290,6 @@ async def closed_at(
 
 
 async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
-    """See `Periods`."""
 
     async def once() -> None:
         found = await client.look_up_one(place.receipt(CLOSED))

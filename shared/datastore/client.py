@@ -37,7 +37,6 @@ class ServerTime:
         self._doubted = True
 
     def hear(self, micros: Instant, now: Monotonic) -> None:
-        """Note the time of a response."""
         if self._doubted or micros >= self.bound(now):
             self._heard, self._at, self._doubted = micros, now, False
 

@@ -3,7 +3,7 @@ too.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -63,29 +63,22 @@ class Sums:
         if commit.repeats():
             raise AlreadyAppliedError("this commit contains a receipt twice")
         self.shards: dict[Shard, int] = {}
-        self._adds: dict[str, list[ShardAdd]] = {}
+        self.adds: dict[str, list[ShardAdd]] = {}
         for add in commit.adds:
             shard = (add.counter, add.shard)
             self.shards[shard] = self.shards.get(shard, 0) + add.delta
-            self._adds.setdefault(add.counter, []).append(add)
+            self.adds.setdefault(add.counter, []).append(add)
         if any(abs(delta) > _END for delta in self.shards.values()):
             raise RefusedError("a sum does not fit into 64 bits")
 
-    def counters(self) -> Collection[str]:
-        return self._adds.keys()
-
-    def shards_of(self, counter: str) -> Iterator[Shard]:
-        for add in self._adds[counter]:
-            yield add.counter, add.shard
-
     def number(self, counter: str, there: int) -> int:
         """How many shards a counter must have, if it has `there` now (0: no config) and one to add to is missing."""
-        return max(max(number_for(add, there), add.shard + 1) for add in self._adds[counter])
+        return max(max(number_for(add, there), add.shard + 1) for add in self.adds[counter])
 
     def shrunk(self, shard: Shard, there: int) -> bool:
         """Whether a shard that is missing was removed by a compaction."""
         counter, index = shard
-        return any(add.shard == index and was_compacted(add, there) for add in self._adds[counter])
+        return any(add.shard == index and was_compacted(add, there) for add in self.adds[counter])
 
 
 # Moves the marks of imports in Datastore: only over the version that was read, or the commit fails.
@@ -180,15 +173,6 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
             entity.properties[DEAD].boolean_value = True
         write(request, entity, version)
     return set_before
-
-
-async def complete(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit, told: Told) -> None:
-    """Add to the request all that the commit changes beside shards and configs."""
-    for receipt in commit.receipts:
-        request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
-    await revive(client, place, request, commit.revived)
-    note(request, place, commit, told, await guard(client, place, request, commit))
-    await move(client, place, request, commit.marks)
 
 
 def depends(commit: Commit) -> bool:
@@ -335,7 +319,11 @@ class TransformWriter:
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
         owe(request, self._place, sums.shards, told)
-        await complete(self._client, self._place, request, commit, told)
+        for receipt in commit.receipts:
+            request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
+        await revive(self._client, self._place, request, commit.revived)
+        note(request, self._place, commit, told, await guard(self._client, self._place, request, commit))
+        await move(self._client, self._place, request, commit.marks)
         buckets = await self._buckets.add(request, by_time)
         if commit.bounds.epoch is not None:  # last, since others wait while the fleet is read and nothing is committed
             await check_epoch(self._client, self._place, request.transaction, commit.bounds.epoch)
@@ -370,7 +358,7 @@ class TransformWriter:
         self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, ShardState]
     ) -> None:
         for counter in counters:
-            there = max(standings[shard].number for shard in sums.shards_of(counter))
+            there = max(standings[counter, add.shard].number for add in sums.adds[counter])
             self._raise(request, counter, sums.number(counter, there))
 
     def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:

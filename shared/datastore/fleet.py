@@ -67,7 +67,10 @@ class DatastoreFleetBook:
     async def _try(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None) -> FleetLook | None:
         """Take the step once. Return what was seen if it changes nothing; None after a change."""
         look, version = await self._look()
-        before = look.fleet if version else first(look.now, used=await self._used())
+        before = look.fleet
+        if not version:  # if the store holds any receipt, it has been in use
+            receipts = query_of(self._place.kinds.receipt, 1, keys_only=True)
+            before = first(look.now, used=bool(await self._client.query(self._place.partition, receipts)))
         after = step(before, look.now)
         if after is None:
             return look
@@ -97,8 +100,3 @@ class DatastoreFleetBook:
         for member in forgotten:
             request.mutations.add().delete.CopyFrom(_left_key(self._place, member))
         await self._client.commit_over(request)
-
-    async def _used(self) -> bool:
-        """Whether the store holds any receipt, and so has been in use."""
-        query = query_of(self._place.kinds.receipt, 1, keys_only=True)
-        return bool(await self._client.query(self._place.partition, query))

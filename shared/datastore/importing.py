@@ -60,24 +60,11 @@ class Kind(NamedTuple):
             yield [one.entity for one in results]
 
 
-class Sum:
-    """Adds up the shards of one counter."""
-
-    def __init__(self, name: str, count: str) -> None:
-        self.name = name
-        self.shards = 0
-        self._count = count
-        self._total = 0
-        self._flaw = ""
-
-    def add(self, shard: Any) -> None:
-        number, flaw = integer_of(shard, self._count, 0)
-        self.shards += 1
-        self._total += number
-        self._flaw = self._flaw or flaw
-
-    def counter(self) -> Foreign:
-        return Foreign(self.name, 0 if self._flaw else self._total, self._flaw)
+def _added(held: Foreign, shard: Any, count: str) -> Foreign:
+    """The counter with one more of its shards."""
+    number, flaw = integer_of(shard, count, 0)
+    flaw = held.flaw or flaw
+    return Foreign(held.name, 0 if flaw else held.total + number, flaw)
 
 
 def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
@@ -93,7 +80,6 @@ def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
 
 MOST_CONFIGS: Final = 500
 MOST_KEYS: Final = 5_000
-"""How many shards are looked up at once, at most."""
 _ANY: Final = 2**63
 
 
@@ -148,10 +134,11 @@ class SourceByConfig:
     async def _sums(self, numbers: Mapping[str, int]) -> Sequence[Foreign]:
         """The sums over the shards that exist. All shards are looked up at once."""
         names = {shard_key(name, index): name for name, number in numbers.items() for index in range(number)}
-        sums = {name: Sum(name, self._variant.count) for name in numbers}
+        sums = {name: Foreign(name) for name in numbers}
         for one in (await self._client.look_up(map(self._shards.key, names))).entities:
-            sums[names[name_of(one.entity.key)[1]]].add(one.entity)
-        return [held.counter() for held in sums.values()]
+            name = names[name_of(one.entity.key)[1]]
+            sums[name] = _added(sums[name], one.entity, self._variant.count)
+        return [*sums.values()]
 
     async def _beside(self, prefix: str) -> AsyncIterator[Foreign | str]:
         """Counters without a config, and shards that no config covers. A counter without a config is read with the
@@ -161,7 +148,7 @@ class SourceByConfig:
         query = self._shards.from_key(self._shards.query(keys_only=True), beginning)
         alone: set[str] = set()
         async for page in self._shards.pages(query):
-            shards = [_shard_of(entity.key) for entity in page]
+            shards = [shard_of(entity.key) if len(entity.key.path) == 1 else None for entity in page]
             named = {shard[0] for shard in shards if shard and shard[0].startswith(prefix)} - alone
             numbers = await self._numbers(named)
             new = named - numbers.keys()
@@ -183,12 +170,7 @@ class SourceByConfig:
         return {name: _ANY if flaw else number for name, (number, flaw) in numbers.items()}
 
 
-def _shard_of(key: Key) -> tuple[str, int] | None:
-    return shard_of(key) if len(key.path) == 1 else None
-
-
 AT_ONCE: Final = 16
-"""How many kinds are read at once."""
 _KINDS: Final = "__kind__"
 NameIn = Callable[[Any], str | None]
 """Returns the name of a shard's counter; None if the shard does not name one."""
@@ -233,7 +215,7 @@ class GroupedSource:
         self._since = since
 
     async def counter(self, name: str) -> Foreign | None:
-        return await _one(self._shards, self._of(name), Sum(name, self._count))
+        return await _one(self._shards, self._of(name), name, self._count)
 
     def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         return _grouped(self._shards, self._since(prefix), prefix, self._tells, self._count)
@@ -297,7 +279,7 @@ class SourceKinds:
 
     async def counter(self, name: str) -> Foreign | None:
         shards = Kind(self._client, self._place, f"{self._variant.shard}{name}")
-        return await _one(shards, shards.query(), Sum(name, self._variant.count))
+        return await _one(shards, shards.query(), name, self._variant.count)
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         names = self._known or await self._all(prefix)
@@ -327,28 +309,28 @@ class SourceKinds:
             yield name.removeprefix(beginning)
 
 
-async def _one(shards: Kind, query: Any, held: Sum) -> Foreign | None:
+async def _one(shards: Kind, query: Any, name: str, count: str) -> Foreign | None:
+    held = None
     async for shard in shards.entities(query):
-        held.add(shard)
-    return held.counter() if held.shards else None
+        held = _added(held or Foreign(name), shard, count)
+    return held
 
 
 async def _grouped(
     shards: Kind, query: Any, prefix: str, name_in: NameIn, count: str
 ) -> AsyncGenerator[Foreign | str, None]:
     """The sums of counters, from a query that lists the shards of a counter, and counters of a prefix, in a row."""
-    held: Sum | None = None
+    held: Foreign | None = None
     async for shard in shards.entities(query):
         name = name_in(shard)
         if name is None:
             yield f"{said(shard.key)} is left out: it does not name its counter"
             continue
         if held is not None and name != held.name:
-            yield held.counter()
+            yield held
             held = None
         if not name.startswith(prefix):
             return
-        held = held or Sum(name, count)
-        held.add(shard)
+        held = _added(held or Foreign(name), shard, count)
     if held is not None:
-        yield held.counter()
+        yield held

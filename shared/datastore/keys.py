@@ -12,7 +12,6 @@ from shared.model.errors import RefusedError, SettingsError
 from shared.model.words import Receipt, last_name, shard_key
 
 Key = Any
-"""A raw protobuf key."""
 
 COUNT: Final = "count"
 NUM_SHARDS: Final = "num_shards"
@@ -197,7 +196,6 @@ def number_in(config: Any) -> int:
 
 
 def said(key: Key) -> str:
-    """A key as messages show it."""
     return " ".join(f"{element.kind} {element.name or element.id}" for element in key.path)
 
 
@@ -311,5 +309,4 @@ def transform(mutation: Any, key: Key, name: str, *, update: bool) -> Any:
 
 
 def by_name(found: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
-    """What a look found, by kind and name."""
     return {name_of(one.entity.key): one for one in found}

@@ -72,7 +72,6 @@ class _Ranking:
         """Whether every shard that holds more than 0 was looked at."""
 
     def names(self) -> Sequence[str]:
-        """Those that may be among the largest."""
         last = self._last()
         if last is None:
             return [*self._most]

@@ -152,7 +152,6 @@ COMPACTED_AT_ONCE: Final = 200
 async def compact(
     client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt
 ) -> int:
-    """See `Store.compact`."""
     if await client.look_up_one(place.receipt(receipt.key)):
         raise AlreadyAppliedError("the compaction with this receipt was done before")
     config = await client.look_up_one(place.config(counter))

@@ -16,25 +16,25 @@ from shared.datastore.keys import (
     DELETED,
     NUM_SHARDS,
     DatastorePlace,
+    Key,
     Operator,
+    by_name,
     flaw_of,
     integer,
-    name_of,
     query_of,
     receipt_of,
     where,
     write,
 )
-from shared.model.buckets import Counts, Instant, WallMillis, WallSeconds
+from shared.model.buckets import NEVER, Counts, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.words import Guard, Lately, Receipt, Total, shard_key
+from shared.model.words import Entry, Guard, Lately, Receipt, Total, shard_key
 
 _log = logging.getLogger(__name__)
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_TOLD: Final = 100
-"""How many flaws are logged, at most."""
 _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
@@ -54,88 +54,6 @@ class LastShardNumbers(Lately[str, int]):
             return False
         self._told.add(flaw)
         return True
-
-
-class SnapshotQuestion:
-    """The keys that a reading asks for, and the answer that what was found adds up to."""
-
-    def __init__(
-        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: LastShardNumbers
-    ) -> None:
-        self._place = place
-        self._numbers = numbers
-        self._asked = {counter: numbers.get(counter, 1) for counter in counters}
-        configs = [place.config(counter) for counter in self._asked]
-        shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
-        guards = [place.guard(counter) for counter in self._asked]
-        self._receipts = {*receipts}
-        self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in self._receipts)]
-        self._found: dict[tuple[str, str], Any] = {}
-        self._updated: dict[tuple[str, str], int] = {}
-        self._guards: dict[str, Guard] = {}
-        self._dead: dict[str, list[Receipt]] = {}
-
-    def learn(self, entities: Sequence[Any]) -> None:
-        self._found |= {name_of(one.entity.key): one.entity for one in entities}
-        self._updated |= {name_of(one.entity.key): millis(micros(one.update_time)) for one in entities}
-        for one in entities:
-            kind, name = name_of(one.entity.key)
-            if kind == self._place.kinds.guard:
-                self._guards[name] = Guard(one.version, one.entity.properties[DELETED].boolean_value)
-                if DEAD in one.entity.properties:
-                    self._dead.setdefault(name, [])
-
-    def marked(self) -> Collection[str]:
-        """Counters that may have dead receipts, as far as their guards are known."""
-        return [*self._dead]
-
-    def learn_dead(self, counter: str, entities: Sequence[Any]) -> None:
-        self._dead[counter] += [receipt_of(one.entity) for one in entities]
-
-    def more(self) -> list[Any]:
-        """Keys that were not asked for yet: of shards in the configs, and of the ids in dead receipts."""
-        dead = {counter: entries_of_dead(receipts, counter)[0] for counter, receipts in self._dead.items()}
-        ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
-        self._receipts |= ids
-        keys = [self._place.receipt(key) for key in ids]
-        for counter, asked in self._asked.items():
-            number = self._number(counter)
-            keys += self._place.shards(counter, asked, number)
-            self._asked[counter] = max(asked, number)
-            self._numbers[counter] = number
-        return keys
-
-    def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals = {}
-        for counter in self._asked:
-            shards = self._shards(counter)
-            value = sum([integer(shard, COUNT) for shard in shards])
-            entries, sure_until = entries_of_dead(self._dead.get(counter, ()), counter)
-            guard = self._guards.get(counter, Guard())
-            flaw = self._flaw(counter, shards)
-            updated = max([self._updated[name_of(shard.key)] for shard in shards], default=0)
-            totals[counter] = Total(value, self._number(counter), guard, entries, sure_until, flaw, updated)
-        receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
-        return totals, {one.key for one in map(receipt_of, receipts) if one.settled}
-
-    def _number(self, counter: str) -> int:
-        config = self._found.get((self._place.kinds.config, counter))
-        return integer(config, NUM_SHARDS) if config is not None else 0
-
-    def _shards(self, counter: str) -> Sequence[Any]:
-        kind = self._place.kinds.shard
-        found = [self._found.get((kind, shard_key(counter, index))) for index in range(self._number(counter))]
-        return [shard for shard in found if shard is not None]
-
-    def _flaw(self, counter: str, shards: Sequence[Any]) -> str:
-        """Why a counter cannot be read exactly, by its first unreadable entity; empty if it can. Logs new ones."""
-        config = self._found.get((self._place.kinds.config, counter))
-        flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
-        flaws += [flaw_of(shard, COUNT) for shard in shards]
-        flaw = next(filter(None, flaws), "")
-        if flaw and self._numbers.is_news(flaw):
-            _log.error("counter %r can't be read exactly: %s. Its application has to correct it", counter, flaw)
-        return flaw
 
 
 class PastSnapshot:
@@ -168,16 +86,67 @@ class PastSnapshot:
     async def _ask(
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
-        question = SnapshotQuestion(self.place, counters, receipts, self._numbers)
+        """Ask for the shards that counters had last, together with their configs; then for what these answers name."""
+        place = self.place
+        asked = {counter: self._numbers.get(counter, 1) for counter in counters}
+        keys = [*map(place.config, asked), *map(place.guard, asked), *map(place.receipt, {*receipts})]
+        keys += [key for counter, number in asked.items() for key in place.shards(counter, 0, number)]
         try:
-            question.learn((await self.client.look_up(question.keys, read_time=self.time)).entities)
-            await ask_for_dead(self.client, self.place, question, self.time)
-            if more := question.more():
-                question.learn((await self.client.look_up(more, read_time=self.time)).entities)
+            found = await self._look(keys)
+            guards = {counter: found.get((place.kinds.guard, counter)) for counter in asked}
+            marked = [counter for counter, guard in guards.items() if guard and DEAD in guard.entity.properties]
+            dead = dict(zip(marked, await asyncio.gather(*map(self._dead_of, marked)), strict=True))
+            ids = {key for entries, _ in dead.values() for key in ids_of(entries)}
+            keys = [*map(place.receipt, ids.difference(receipts))]
+            for counter, number in asked.items():
+                self._numbers[counter] = there = self._number(counter, found)
+                keys += place.shards(counter, number, there)
+            if keys:
+                found |= await self._look(keys)
         except TransientError:
             self.client.time.doubt()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
-        return question.answer()
+        totals = {counter: self._total(counter, found, *dead.get(counter, ((), NEVER))) for counter in asked}
+        their = [receipt_of(one.entity) for (kind, _), one in found.items() if kind == place.kinds.receipt]
+        return totals, {one.key for one in their if one.settled}
+
+    async def _look(self, keys: Sequence[Key]) -> dict[tuple[str, str], Any]:
+        return {**by_name((await self.client.look_up(keys, read_time=self.time)).entities)}
+
+    async def _dead_of(self, counter: str) -> tuple[tuple[Entry, ...], StoreMillis]:
+        """What its dead receipts say of a counter whose guard is marked. The built-in index of `counters` is enough."""
+        query = where(query_of(self.place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
+        pages = self.client.pages(self.place.partition, query, read_time=self.time)
+        return entries_of_dead([receipt_of(one.entity) async for page in pages for one in page], counter)
+
+    def _number(self, counter: str, found: Mapping[tuple[str, str], Any]) -> int:
+        config = found.get((self.place.kinds.config, counter))
+        return integer(config.entity, NUM_SHARDS) if config else 0
+
+    def _total(
+        self,
+        counter: str,
+        found: Mapping[tuple[str, str], Any],
+        dead: tuple[Entry, ...],
+        sure_until: StoreMillis,
+    ) -> Total:
+        kinds, number = self.place.kinds, self._number(counter, found)
+        there = [found.get((kinds.shard, shard_key(counter, index))) for index in range(number)]
+        shards = [shard for shard in there if shard]
+        config, guard = found.get((kinds.config, counter)), found.get((kinds.guard, counter))
+        flaws = [flaw_of(config.entity, NUM_SHARDS) if config else "", *(flaw_of(one.entity, COUNT) for one in shards)]
+        flaw = next(filter(None, flaws), "")
+        if flaw and self._numbers.is_news(flaw):
+            _log.error("counter %r can't be read exactly: %s. Its application has to correct it", counter, flaw)
+        return Total(
+            value=sum([integer(shard.entity, COUNT) for shard in shards]),
+            shards=number,
+            guard=Guard(guard.version, guard.entity.properties[DELETED].boolean_value) if guard else Guard(),
+            dead=dead,
+            sure_until=sure_until,
+            flaw=flaw,
+            updated=max([millis(micros(shard.update_time)) for shard in shards], default=0),
+        )
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         at = self.client, self.place, self.time
@@ -185,21 +154,6 @@ class PastSnapshot:
             buckets.entities_at(*at, counter=counter, by=by, begin=begin, end=end), followed_at(*at), closed_at(*at)
         )
         return Counts(buckets.counted(found, by, begin, end), followed, closed)
-
-
-async def ask_for_dead(
-    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: Instant
-) -> None:
-    """Ask for the dead receipts of the counters whose guards are marked, at `time`. The built-in index of `counters` is
-    enough.
-    """
-
-    async def ask(counter: str) -> None:
-        query = where(query_of(place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
-        async for page in client.pages(place.partition, query, read_time=time):
-            question.learn_dead(counter, page)
-
-    await asyncio.gather(*map(ask, question.marked()))
 
 
 # Changes dead receipts, each only over the version that was read, or the commit fails.
