@@ -13,8 +13,6 @@ ROWS_A_STEP: Final = 500
 
 
 class JobSweep:
-    """Deletes expired jobs in small steps."""
-
     def __init__(self, jobs: Jobs, store: StoreClock) -> None:
         self._jobs = jobs
         self._store = store

@@ -24,7 +24,6 @@ from shared.runtime.retry import Backoff
 from shared.runtime.traces import Traces
 
 MOST_COUNTERS = 20_000
-"""Counters in one window."""
 SHARE_OF_PENDING = 16
 """A window of a SQLite file has at most 1/16 of what may be pending: it is flushed before clients are refused."""
 

@@ -50,11 +50,8 @@ UNEVEN: Final = 1.25
 FEWEST: Final = 3
 """Recent writes that make a counter worth a look."""
 LOOKS: Final = 10
-"""Looks in a series."""
 LOOKED_AT: Final = 4
-"""Shards of one counter in one look at most."""
 MOST_LOOKED_AT: Final = 500
-"""Shards of all counters in one look at most."""
 WRITES_FOR_A_READ: Final = 100
 """A new series of looks begins after this many writes for each read that it costs."""
 MORE: Final = 10
@@ -81,8 +78,6 @@ CONTENTION: Final = "contention"
 
 
 class ShardRaise(NamedTuple):
-    """More shards for a counter, and why."""
-
     counter: str
     before: int
     after: int
@@ -93,8 +88,6 @@ class ShardRaise(NamedTuple):
 
 
 class Periods(Counter[int]):
-    """Counts events by periods."""
-
     def add_at(self, now: float) -> None:
         self[int(now / PERIOD)] += 1
         if len(self) > PERIODS + 1:
@@ -109,8 +102,6 @@ class Periods(Counter[int]):
 
 
 class CounterWrites:
-    """How often one counter is written."""
-
     def __init__(self, shards: int) -> None:
         self.last = 0.0
         """When we last wrote, or tried to."""
@@ -172,7 +163,6 @@ class CounterWrites:
         return min(sum(counts) / len(counts), UNEVEN * min(counts)) / PERIOD
 
     def others(self) -> float:
-        """Writes per second by others."""
         return max(self._events - 1, 0) / self._exposure if self._events else 0.0
 
     def others_surely(self) -> float:
@@ -267,7 +257,6 @@ class Growth:
         return 0, ""
 
     def raised(self, counter: str, number: int) -> None:
-        """The counter has so many shards now."""
         if counter in self._seen:
             self._seen[counter].become(number)
 
@@ -277,8 +266,6 @@ class Growth:
 
 
 class CounterGrower:
-    """Takes one step every few seconds."""
-
     def __init__(self, growth: Growth, store: ShardNumbers, raised: Callable[[str, int], None], clock: Clock) -> None:
         """`raised` is told that a counter has so many shards now."""
         self._growth = growth

@@ -161,7 +161,6 @@ def _commit(envelopes: Sequence[Envelope], found: Receipts, now: StoreMillis, pr
 
 
 REPLAYED_AT_ONCE: Final = 500
-"""Letters that one step replays."""
 MOST_BYTES: Final = 1_000_000
 
 
@@ -222,9 +221,7 @@ RETRY_STEP_FOR: Final = 3.0
 LONGEST_CALL: Final = 30.0
 """Seconds after which a call fails. Cut off anywhere, it can be repeated."""
 MOST_WAITING: Final = 10
-"""Calls that wait for their turn."""
 MOST_REASONS: Final = 100
-"""Letters that a result names with the reasons why they are left."""
 
 
 class OneAtATime:

@@ -39,7 +39,6 @@ class OpenedLetter:
 
     @property
     def envelope_id(self) -> str | None:
-        """None if it is unknown."""
         return next((envelope.id for envelope in self.envelopes if envelope.id), None)
 
     @property
@@ -154,7 +153,6 @@ class LetterFilter:
         )
 
     def missed(self) -> list[str]:
-        """The ids that were asked for and not found."""
         return [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]
 
 

@@ -86,7 +86,6 @@ class PromiseKeeper:
 
 
 MOST_REMEMBERED: Final = 100_000
-"""Counters whose numbers of shards are remembered."""
 KNOWN: Final = 1
 """`ShardAdd.known` where no number was looked up: a counter that is there has a shard, and an add gives it no more than
 it needs."""
@@ -114,7 +113,8 @@ class ShardBook:
         if unknown:
             found = await self._store.shards(unknown)
             for name in unknown:
-                self._note(name, found.get(name, 0), now)
+                self._numbers[name] = (found.get(name, 0), now + FRESH)
+                self._numbers.move_to_end(name)
         adds = tuple([self._add(name, delta) for name, delta in sums.items()])
         while len(self._numbers) > MOST_REMEMBERED:
             forgotten, _ = self._numbers.popitem(last=False)
@@ -148,10 +148,6 @@ class ShardBook:
     def _add(self, name: str, delta: int) -> ShardAdd:
         number = self._numbers[name][0] or self._new_counter
         return add_to(name, delta, number, new=number, full=self._full.get(name, frozenset()), pick=self._pick)
-
-    def _note(self, name: str, number: int, now: float) -> None:
-        self._numbers[name] = (number, now + FRESH)
-        self._numbers.move_to_end(name)
 
 
 class FirstShards:
@@ -209,7 +205,6 @@ class FlushTools:
     growth: Growth | None = None
     """None where more shards do not take more writes, since a file has one writer."""
     rules: Rules = ()
-    """Which counts by time are kept."""
     traces: Traces | None = None
 
 
@@ -283,7 +278,6 @@ class Flush:
         self._now = NEVER
         """The latest known time of the store."""
         self.why: dict[str, str] = {}
-        """Why each envelope was given up here."""
         self._id = secrets.token_hex(6)
         """Each receipt has this, so that a commit whose outcome was unknown is recognised and counted."""
 

@@ -184,7 +184,6 @@ TEND_INTERVAL: Final = 1.0
 GIVE_BACK: Final = 1.0
 """Seconds at the end to give messages back. If the broker is away, their leases run out."""
 LOOK: Final = 0.01
-"""Seconds between two checks whether the window is due."""
 
 
 class Waiters(Protocol):
@@ -220,7 +219,6 @@ class Flusher:
         self._topic = topic
         self._lease = lease
         self.removal = CounterRemover(tools.store, tools.overlay, tools.clock, grace=2 * lease) if removes else None
-        """Removes leftovers of deleted counters."""
         self._growing = (
             CounterGrower(tools.growth, tools.store, tools.book.raised, tools.clock) if tools.growth else None
         )
@@ -328,7 +326,6 @@ class Flusher:
             await asyncio.sleep(LOOK)
 
     async def tend_once(self) -> None:
-        """Report to the fleet what this flusher sees."""
         if self._witness is not None and not await self._witness.tend():
             await self.give_back()
 

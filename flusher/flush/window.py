@@ -120,7 +120,6 @@ _T = TypeVar("_T")
 
 
 def _joined(sums: Mapping[_T, int], adds: Mapping[_T, int]) -> Mapping[_T, int]:
-    """The sums that these envelopes will have."""
     return {of: sums.get(of, 0) + delta for of, delta in adds.items()} if sums else adds
 
 
@@ -129,7 +128,6 @@ def _is_beyond(limit: int, sums: Mapping[_T, int]) -> bool:
 
 
 def notes_of(plan: Plan, commit: str) -> list[bytes]:
-    """The notes of its receipts, in order."""
     attempts = [plan.attempts.get(key, "") for key in plan.receipts]
     tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
     seconds = {place: plan.second_uses[key] for place, key in enumerate(plan.receipts) if key in plan.second_uses}
@@ -163,9 +161,7 @@ class Window:
         self.patient = True
         """Whether nobody waits for what is in it."""
         self.oldest: BrokerMillis | None = None
-        """When the oldest message was published."""
         self.newest = BrokerMillis(0)
-        """When the newest message was published."""
 
     def __bool__(self) -> bool:
         return bool(self.held)
@@ -200,7 +196,6 @@ class Window:
                 held.until = until(held.delivery.published)
 
     def drop(self, messages: Collection[str]) -> None:
-        """Forget messages that another process has settled."""
         self.held = [held for held in self.held if held.delivery.message_id not in messages]
 
     def _left(self, envelope: Envelope, plan: Plan | None = None) -> Envelope | None:

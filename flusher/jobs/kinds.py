@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
-from shared.counters.compaction import RETRY_FOR, Compactor, Stamp
+from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import MOST_READ_AT_ONCE, SeriesReader, written
 from shared.counters.setter import ChangeRequest, Setter
@@ -193,7 +193,6 @@ class Adding:
 
 
 def _divided(there: Shards, size: int) -> Iterator[Shards]:
-    """The counters in parts of `size`."""
     items = iter(there.items())
     while part := dict(islice(items, size)):
         yield part
@@ -246,16 +245,16 @@ class Compacting:
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
         there = await existing(self._store, self._reader, names, exact=False)
         expires = job.receipts_expire()
-        stamps = {name: Stamp(job.receipt_of(name), expires) for name in there}
-        before = (await self._store.receipts([stamp.key for stamp in stamps.values()])).found
+        receipts = {name: Receipt(job.receipt_of(name), expires) for name in there}
+        before = (await self._store.receipts([receipt.key for receipt in receipts.values()])).found
 
         async def compact(name: str) -> tuple[bool, str | None]:
             """Whether this job reduced it; if it could not, why."""
-            done = stamps[name].key in before
+            done = receipts[name].key in before
             if there[name] <= job.number:
                 return done, None
             try:
-                number = await self._compactor.compact(name, job.number, stamps[name])
+                number = await self._compactor.compact(name, job.number, receipts[name])
             except (CrowdedError, RefusedError) as error:
                 return False, str(error)
             except ContendedError:

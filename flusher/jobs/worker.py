@@ -50,7 +50,6 @@ BELIEVED: Final = 10.0
 TOO_LONG: Final = "it took longer than receipts live, so the rest can't be done exactly once"
 STAYS: Final = "Changes that were made stay; a new job would make them again"
 MOST_JOBS: Final = 1_000
-"""Running jobs that are remembered."""
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
 
 
@@ -239,7 +238,10 @@ class Runner:
                 for one in (extender, *self._working):
                     one.cancel()
         finally:
-            await self._give_back([*self._working.values()])
+            if tokens := [lease.token for lease in self._working.values()]:
+                with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
+                    async with asyncio.timeout(GIVE_BACK):
+                        await self._tasks.give_back(tokens)
 
     async def extend_once(self) -> None:
         if self._working:
@@ -301,9 +303,3 @@ class Runner:
             else:
                 return True
         return False
-
-    async def _give_back(self, leases: Sequence[Lease]) -> None:
-        if leases:
-            with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
-                async with asyncio.timeout(GIVE_BACK):
-                    await self._tasks.give_back([lease.token for lease in leases])

@@ -1,6 +1,6 @@
 """Gives a counter fewer shards. Each commit leaves a receipt, which tells an audit who wrote."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from shared.config.settings import Settings
 from shared.model.buckets import Millis, StoreMillis
@@ -14,13 +14,6 @@ from shared.runtime.retry import Backoff
 
 RETRY_FOR: Final = 10.0
 """Seconds for retries while others write to the shards that are to be removed."""
-
-
-class Stamp(NamedTuple):
-    """Key and expiry of the first commit's receipt. With a known key, the caller can find it again."""
-
-    key: str
-    expires: StoreMillis
 
 
 class Compactor:
@@ -48,8 +41,9 @@ class Compactor:
                 " a shard that would be removed, and that increment would be lost; wait until the application has ended"
             )
 
-    async def compact(self, counter: str, num_shards: int, stamp: Stamp | None = None) -> int:
-        """Compact the counter and return its number of shards then, which may be higher if time ran out.
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt | None = None) -> int:
+        """Compact the counter and return its number of shards then, which may be higher if time ran out. `receipt`: key
+        and expiry of that of the first commit, so that the caller can find it again.
 
         Raises `CrowdedError` if so few shards can't hold the value.
         """
@@ -58,9 +52,9 @@ class Compactor:
         backoff = Backoff(0.01, 0.5)
         while True:
             try:
-                number = await self._store.compact(counter, num_shards, await self._receipt(counter, stamp))
+                number = await self._store.compact(counter, num_shards, await self._receipt(counter, receipt))
             except AlreadyAppliedError:
-                stamp = None  # the first was done
+                receipt = None  # the first was done
             except TransientError:
                 if self._clock.monotonic() >= until:
                     raise
@@ -68,16 +62,16 @@ class Compactor:
             else:
                 if number <= num_shards or self._clock.monotonic() >= until:
                     return number
-                stamp = None
+                receipt = None
 
-    async def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
+    async def _receipt(self, counter: str, receipt: Receipt | None) -> Receipt:
         """A receipt that names the counter with a sum of 0, since a compaction changes no total."""
         identity = mint()
         (note,) = notes_of_commit([""], identity, Tally(), {counter: 0})
-        if stamp is None:
+        if receipt is None:
             expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
-            stamp = Stamp(key_of_compaction(identity), expires)
-        return Receipt(*stamp, note=note)
+            receipt = Receipt(key_of_compaction(identity), expires)
+        return receipt._replace(note=note)
 
 
 def compactor_of(store: ShardNumbers, clock: Clock, settings: Settings) -> Compactor:

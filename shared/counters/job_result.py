@@ -17,7 +17,6 @@ from shared.ports.store import Commits, Jobs
 CHUNKS: Final = 4
 """Chunks of an export in one page. A chunk has at most 1,000 counters."""
 RECEIPTS: Final = 1_000
-"""Receipts in one page."""
 
 
 class NoResultError(CountersinkError):
@@ -25,8 +24,6 @@ class NoResultError(CountersinkError):
 
 
 class JobResults:
-    """Reads results page by page."""
-
     def __init__(self, jobs: Jobs, store: Commits) -> None:
         self._jobs = jobs
         self._store = store
@@ -55,7 +52,6 @@ class JobResults:
         return b"".join(lines), found[-1].key.removeprefix(first) if len(found) == RECEIPTS else ""
 
     async def pages(self, job: str) -> AsyncIterator[bytes]:
-        """All pages."""
         lines, after = await self.page(job, "")
         yield lines
         while after:

@@ -74,7 +74,6 @@ class Base(NamedTuple):
     settled: Collection[str]
     """Those that it found settled. `total` includes them, and the dead ones too."""
     born: Monotonic
-    """When it was read."""
     epoch: str = ""
     viewed: int = 0
     """A number that grows with each view of the overlay. A view older than the base's may hold an entry that has since
@@ -265,7 +264,7 @@ SORTED: Final = 2_000
 """Names that are sorted before other tasks may get a turn."""
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
     """The part of an envelope that is kept. Each pending message has one, so it must be small."""
 
     key: str
@@ -297,7 +296,7 @@ class Pending:
         self._floors: dict[str, Instant] = {}
         self._where: dict[str, int | _Entries] = {}
         """Where each counter has entries: the number of the one message, or those of several."""
-        self._messages: dict[int, tuple[_Kept, ...]] = {}
+        self._messages: dict[int, tuple[Kept, ...]] = {}
         self._unconfirmed: set[int] = set()
         self._late: set[int] = set()
         """Messages that are late, whatever their envelopes say."""
@@ -313,7 +312,6 @@ class Pending:
 
     @property
     def exact(self) -> bool:
-        """Whether views show everything that is pending."""
         return self._exact and not self._unknown
 
     def add(self, number: int, *envelopes: Envelope, confirmed: bool = True, late: bool = False) -> None:
@@ -322,7 +320,7 @@ class Pending:
             self._unconfirmed.add(number)
         if late:
             self._late.add(number)
-        self._messages[number] = tuple([_kept(envelope) for envelope in envelopes])
+        self._messages[number] = tuple([kept_of(envelope) for envelope in envelopes])
         for envelope in envelopes:
             self._keys[envelope.key] = self._keys.get(envelope.key, 0) + 1
         for counter in self._counters(number):
@@ -337,7 +335,6 @@ class Pending:
             self._grow(counter, number)
 
     def add_unknown(self, number: int) -> None:
-        """Add a message whose increments this process can't read."""
         self._unknown.add(number)
         self._show_anew()
 
@@ -439,7 +436,6 @@ class Pending:
         return self._index.page(prefix, after, limit) if self._index is not None else []
 
     def under(self, prefixes: Iterable[str]) -> tuple[dict[str, View], View]:
-        """See `Overlay`."""
         views = {name: self.view(name) for prefix in prefixes for name in self.names(prefix)}
         floor = max(self._floors.values(), default=self._floor)
         return views, View((), max(floor, self._floor), next(_VERSIONS), self.exact)
@@ -511,15 +507,15 @@ class Pending:
         self._empty = View((), self._floor, next(_VERSIONS), self.exact)
 
 
-_NOTHING: Final = _Kept("", {}, {}, retried=False, created=0)
+_NOTHING: Final = Kept("", {}, {}, retried=False, created=0)
 
 
-def _kept(envelope: Envelope) -> _Kept:
+def kept_of(envelope: Envelope) -> Kept:
     keyed: dict[str, list[tuple[str, int]]] = {}
     for item in envelope.keyed:
         keyed.setdefault(item.counter, []).append((item.key, item.delta))
     its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
-    return _Kept(envelope.key, envelope.sums, its, envelope.retried, envelope.created)
+    return Kept(envelope.key, envelope.sums, its, envelope.retried, envelope.created)
 
 
 _NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}

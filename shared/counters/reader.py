@@ -5,6 +5,7 @@ them.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
@@ -187,11 +188,9 @@ class FreshRead(NamedTuple):
     reading: Reading
     guard: Guard
     receipt_settled: bool
-    """`Receipt.settled` of the receipt that was asked for."""
     flaw: str = ""
     """Why the store's part of the value is unknown."""
     epoch: str = ""
-    """`View.epoch` of the view that it was made with."""
 
 
 class Reader:
@@ -241,11 +240,9 @@ class Reader:
 
         The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
-        async with self._slots:
-            readings, look = await self._look((counter,), (receipt,))
-        total = look.totals[counter]
-        settled, epoch = receipt in look.settled, look.views[counter].epoch
-        return FreshRead(readings[counter], total.guard, settled, total.flaw, epoch)
+        async with self._slots, looking(self._store, self._overlay, self._clock, (counter,), also=(receipt,)) as look:
+            reading, total = await look.reading(counter), look.totals[counter]
+            return FreshRead(reading, total.guard, receipt in look.settled, total.flaw, look.views[counter].epoch)
 
     def _age(self, max_age: float | None) -> float:
         return self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
@@ -328,24 +325,21 @@ class Reader:
         flight.add_done_callback(landed)
         return flight
 
-    async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
-        async with self._slots:
-            return (await self._look(names))[0]
-
     async def _fresh(self, names: Sequence[str]) -> Mapping[str, Reading]:
         """Readings that are not kept, as others would have to make room for them."""
         async with self._slots, looking(self._store, self._overlay, self._clock, names) as look:
             _LOOKED_UP.inc(len(look.views))
             return {name: await look.reading(name) for name in look.views}
 
-    async def _look(self, names: Sequence[str], also: Collection[str] = ()) -> tuple[Mapping[str, Reading], Look]:
-        async with looking(self._store, self._overlay, self._clock, names, also=also, viewed=self._count_view) as look:
+    async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
+        store, overlay, clock = self._store, self._overlay, self._clock
+        async with self._slots, looking(store, overlay, clock, names, viewed=self._count_view) as look:
             found = {}
             for name, view in look.views.items():
                 more, ahead = await look.pending(name) if look.waits(name) else 0, name in look.ahead
-                reading = self._combine(name, look.base(name), view, more, keep=not also and not ahead)
+                reading = self._combine(name, look.base(name), view, more, keep=not ahead)
                 found[name] = reading._replace(exact=False) if ahead else reading
-            return found, look
+            return found
 
     def _count_view(self) -> int:
         self._viewed += 1
@@ -374,45 +368,33 @@ class AllNames:
 
     @property
     def searchable(self) -> bool:
-        """Whether counters can be found by a part of their names."""
         return isinstance(self._store, NameSearch)
 
     async def listed(self, prefix: str, after: str, limit: int, part: str = "") -> tuple[Sequence[str], bool]:
-        """A page, and whether it is known to lack no counter that had an accepted increment before the call. With
-        `part`, of the names that have it anywhere, which takes `searchable`.
-        """
-
-        async def page(*, exact: bool) -> Sequence[str]:
-            if isinstance(self._store, NameSearch) and part:
-                return await self._page_with(self._store, part, prefix, after, limit, exact=exact)
-            return await self.page(prefix, after, limit, exact=exact)
-
+        """A page, and whether it is known to lack no counter that had an accepted increment before the call."""
+        page = partial(self.page, prefix, after, limit, part=part)
         try:
             return await page(exact=True), self._overlay.shared
         except InexactError:
             return await page(exact=False), False
 
     async def page(
-        self, prefix: str, after: str, limit: int, until: str | None = None, *, exact: bool = False
+        self, prefix: str, after: str, limit: int, until: str | None = None, *, part: str = "", exact: bool = False
     ) -> Sequence[str]:
-        """Names as `CounterNames.names` returns them. Some may turn out not to exist when they are read.
+        """Names as `CounterNames.names` returns them. Some may turn out not to exist when they are read. With `part`,
+        only names that have it anywhere, which takes `searchable`.
 
         Increments move from the overlay to the dead letters or the store, and from the dead letters to the store. So
         these are read in that order: a counter that moves meanwhile is found twice and not missed. With `exact`,
         `InexactError` if an overlay that is shared may lack increments that other processes accepted.
         """
         exact = exact and self._overlay.shared
-        pending = await self._overlay.names(prefix, after, limit, exact=exact)
-        dead = await self._store.dead_names(prefix, after, limit)
-        stored = await self._store.names(prefix, after, limit, until)
-        names = sorted({*pending, *dead, *stored}) if pending or dead else stored
+        pending = await self._overlay.names(prefix, after, None if part else limit, exact=exact)
+        dead = await self._store.dead_names(prefix, after, ALL if part else limit)
+        if part and isinstance(self._store, NameSearch):
+            stored = await self._store.names_with(part, prefix, after, limit)
+        else:
+            stored = await self._store.names(prefix, after, limit, until)
+        others = [name for name in (*pending, *dead) if part in name]
+        names = sorted({*others, *stored}) if others else stored
         return [name for name in names if until is None or name <= until][:limit]
-
-    async def _page_with(
-        self, search: NameSearch, part: str, prefix: str, after: str, limit: int, *, exact: bool
-    ) -> Sequence[str]:
-        """Read in the order that `page` explains."""
-        pending = await self._overlay.names(prefix, after, exact=exact and self._overlay.shared)
-        dead = await self._store.dead_names(prefix, after, ALL)
-        stored = await search.names_with(part, prefix, after, limit)
-        return sorted({*stored, *[name for name in (*pending, *dead) if part in name]})[:limit]

@@ -35,9 +35,7 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 MOST_POINTS: Final = 10_000
-"""Periods in one reading."""
 MOST_READ_AT_ONCE: Final = 4
-"""Concurrent readings; others wait."""
 MOST_WAITING: Final = 1_000
 _LAST: Final = 253_402_214_400_000
 """The last day that can be written, in ms since 1970."""
@@ -98,7 +96,6 @@ class SeriesReader:
         """When the series of a counter was read last."""
 
     def read_lately(self, counters: Collection[str]) -> bool:
-        """See `Reader`."""
         since = self._clock.monotonic() - LONGEST_AGE
         return any(self._read[name] >= since for name in self._read.keys() & counters)
 

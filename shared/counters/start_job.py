@@ -1,5 +1,6 @@
 """Starts and stops jobs. A start keeps the job, then publishes its first task; both are safe to repeat."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from shared.config.settings import Settings, receipts_live
@@ -32,36 +33,25 @@ AT_ONCE: Final = 100
 """Results of an export that are deleted in one step."""
 
 
+@dataclass(eq=False)
 class JobStarter:
     """Starts and stops jobs. A process that is killed during a start may leave a job without a task; starting the job
     again repairs that.
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        tasks: Tasks,
-        overlay: Overlay,
-        compactor: Compactor,
-        clock: Clock,
-        *,
-        store: StoreClock,
-        receipts_live: Millis,
-        rules: Rules = (),
-    ) -> None:
-        self._jobs = jobs
-        self._store = store
-        self._tasks = tasks
-        self._overlay = overlay
-        self._compactor = compactor
-        self._clock = clock
-        self._receipts_live = receipts_live
-        self._rules = rules
+    jobs: Jobs
+    tasks: Tasks
+    overlay: Overlay
+    compactor: Compactor
+    clock: Clock
+    store: StoreClock
+    receipts_live: Millis
+    rules: Rules = ()
 
     @property
     def sees_pending(self) -> bool:
         """Whether jobs visit counters whose increments are all still pending, in whichever process."""
-        return self._overlay.shared
+        return self.overlay.shared
 
     async def start(
         self, kind: str, prefix: str, number: int = 0, *, span: Span | None = None, id_: str | None = None
@@ -72,38 +62,38 @@ class JobStarter:
         happens. Raises `InexactError` if it needs exact readings and there are none, `NotAloneError` if compaction is
         not allowed, and `SpanError` if no counts by time are kept that a new job asks for.
         """
-        there = await self._jobs.get(id_) if id_ is not None else None
+        there = await self.jobs.get(id_) if id_ is not None else None
         if there is not None and there.state != RUNNING:
             return there, False
         if span is not None and there is None:
-            check_span(self._rules, prefix, span, int(self._clock.now() * 1000))
+            check_span(self.rules, prefix, span, int(self.clock.now() * 1000))
         if kind == COMPACT:
-            self._compactor.check()
-        needs = kind in EXACT or (kind == ADD and self._overlay.shared)
-        if needs and not (await self._overlay.view((ANY_NAME,)))[ANY_NAME].exact:
+            self.compactor.check()
+        needs = kind in EXACT or (kind == ADD and self.overlay.shared)
+        if needs and not (await self.overlay.view((ANY_NAME,)))[ANY_NAME].exact:
             raise InexactError(
                 f"a job can {kind} only while counters can be read exactly, which is not possible now: `countersink"
                 " doctor` says why. With Pub/Sub, COUNTERSINK_OVERLAY must be a redis://… that all processes reach"
             )
-        expires = StoreMillis(await self._store.now() + lifetime_of_job(kind, self._receipts_live))
-        job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires, span)
-        standing, new = await self._jobs.create(job)
+        expires = StoreMillis(await self.store.now() + lifetime_of_job(kind, self.receipts_live))
+        job = Job(id_ or mint(), kind, prefix, number, int(self.clock.now() * 1000), expires, span)
+        standing, new = await self.jobs.create(job)
         if standing.state == RUNNING and standing.job.asks(kind, prefix, number, span):
-            await self._tasks.publish([Task(job.id, again=not new)])
+            await self.tasks.publish([Task(job.id, again=not new)])
         return standing, new
 
     async def stop(self, id_: str) -> JobState | None:
         """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished. The
         result of an export is deleted, even if the export is done. What a job took away until then can still be read.
         """
-        now = int(self._clock.now() * 1000)
-        standing = await self._jobs.get(id_)
+        now = int(self.clock.now() * 1000)
+        standing = await self.jobs.get(id_)
         if standing is not None and standing.job.kind == EXPORT:
-            while await self._jobs.discard(id_, now, DELETED, AT_ONCE):
+            while await self.jobs.discard(id_, now, DELETED, AT_ONCE):
                 pass
         else:
-            await self._jobs.end(id_, FAILED, now, STOPPED)
-        return await self._jobs.get(id_)
+            await self.jobs.end(id_, FAILED, now, STOPPED)
+        return await self.jobs.get(id_)
 
 
 def starter_of(

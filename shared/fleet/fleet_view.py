@@ -125,5 +125,4 @@ class FleetView:
             self._flight = None
 
     async def close(self) -> None:
-        """Cancel the look in flight."""
         await ended(self._flight)

@@ -128,7 +128,6 @@ class Dates(NamedTuple):
         return Dates(followed, closed, latest), moved(by_time.adds, closed, latest)
 
     def closing(self, until: WallMillis, wall: WallMillis) -> "Dates":
-        """The same knowledge after periods are closed."""
         opened = self._opened(wall)
         return opened._replace(closed=max(opened.closed, until))
 

@@ -12,11 +12,8 @@ from shared.model.receipts import read_note
 from shared.model.words import Delivery, Entry, Envelope, Increment, Letter, Message, Receipt
 
 MOST_COUNTERS: Final = 10
-"""Counters that a row names."""
 MOST_START: Final = 200
-"""Bytes of a message that a row shows."""
 MOST_REASON: Final = 500
-"""Characters of a reason or a flaw."""
 _RECEIPT: Final = re.compile("r([a-z0-9]{0,100})")
 _LETTER: Final = re.compile("m([0-9]{0,18})")
 
@@ -60,7 +57,6 @@ class LetterRow:
     size: int | None
     """Bytes of the message; None if only the store has the letter."""
     start: str | None
-    """The first bytes of the message, as text."""
 
 
 class LetterPage(NamedTuple):
@@ -91,7 +87,6 @@ class ReplayResult:
     """Dropped earlier."""
     left: int = 0
     letters: int = 0
-    """Letters that were looked at."""
     letters_left: int = 0
     reasons: Sequence[Left] = ()
     """Some of the letters that are left."""

@@ -93,7 +93,6 @@ class LateError(CountersinkError):
     def __init__(self, reached: StoreMillis) -> None:
         super().__init__(f"the commit might happen as late as {reached} ms by the store's clock, after its time limit")
         self.reached = reached
-        """The time by which the commit might happen."""
 
 
 class StoodStillError(TransientError):

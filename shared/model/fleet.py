@@ -46,7 +46,6 @@ class PublisherRecord(NamedTuple):
     since: int = 0
     """The fleet's version that wrote this record. No two writes have the same."""
     topic: str = ""
-    """The topic that it publishes to."""
     spool: str = ""
     """The id of the spool file in which it may have rows."""
     struck: StoreMillis = NEVER
@@ -71,7 +70,6 @@ class FlusherRecord(NamedTuple):
     clear: StoreMillis = NEVER
     """In its last `WATCHES` it pulled without a gap, and held nothing that was published before this."""
     begun: StoreMillis = NEVER
-    """When it began to pull."""
     until: StoreMillis = NEVER
     """When it said so last."""
     struck: StoreMillis = NEVER
@@ -162,7 +160,6 @@ def first(now: StoreMillis, *, used: bool) -> Fleet:
 
 
 def written(fleet: Fleet) -> bytes:
-    """The fleet as it is stored."""
     said: dict[str, Any] = {"version": fleet.version, "overlay": fleet.overlay._asdict()}
     for name in ("members", "flushers", "left"):
         said[name] = {its: _written(record) for its, record in getattr(fleet, name).items()}
@@ -175,7 +172,6 @@ def _written(record: PublisherRecord | FlusherRecord) -> dict[str, Any]:
 
 
 def read(data: bytes) -> Fleet:
-    """What `written` made."""
     said: dict[str, Any] = orjson.loads(data)
     members = {name: PublisherRecord(**record) for name, record in said["members"].items()}
     flushers = {name: FlusherRecord(**record) for name, record in said["flushers"].items()}
@@ -213,7 +209,9 @@ def reported(fleet: Fleet, flusher: str, *, clear: StoreMillis, now: StoreMillis
     """
     record = fleet.flushers[flusher]._replace(clear=clear, until=now)
     fleet = replace(fleet, flushers={**fleet.flushers, flusher: record}, left=_of_use(fleet, now))
-    return _without_gone(_without_silent(fleet, now), now)
+    fleet = _without_silent(fleet, now)
+    gone = [name for name, one in fleet.members.items() if one.gone() and not one.spool and _unseen(fleet, one, now)]
+    return fleet.without(*gone)
 
 
 def leaves(fleet: Fleet, flusher: str, *, clear: StoreMillis, now: StoreMillis) -> Fleet:
@@ -239,13 +237,6 @@ def _without_silent(fleet: Fleet, now: StoreMillis) -> Fleet:
         elif not one.struck or now - one.struck <= WATCHES * 1000:
             flushers[name] = one
     return replace(fleet, flushers=flushers)
-
-
-def _without_gone(fleet: Fleet, now: StoreMillis) -> Fleet:
-    forgotten = [
-        name for name, one in fleet.members.items() if one.gone() and not one.spool and _unseen(fleet, one, now)
-    ]
-    return fleet.without(*forgotten)
 
 
 def _unseen(fleet: Fleet, record: PublisherRecord, now: StoreMillis) -> bool:

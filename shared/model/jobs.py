@@ -73,12 +73,10 @@ def span_fields(span: Span | None) -> dict[str, str | None]:
 
 
 def span_text(span: Span | None) -> str:
-    """As a store keeps it."""
     return "" if span is None else orjson.dumps([*span]).decode()
 
 
 def span_of(text: str) -> Span | None:
-    """Read what `span_text` wrote."""
     return Span(*orjson.loads(text)) if text else None
 
 
@@ -98,7 +96,6 @@ class Job(NamedTuple):
     """The counts by time that an export has; None if it has totals alone."""
 
     def asks(self, kind: str, prefix: str, number: int, span: Span | None = None) -> bool:
-        """Whether the job is exactly this."""
         return (self.kind, self.prefix, self.number, self.span) == (kind, prefix, number, span)
 
     def taken(self) -> str:
@@ -156,7 +153,6 @@ class Progress(NamedTuple):
 
     tasks: int = 0
     visited: int = 0
-    """Counters that were visited."""
     changed: int = 0
     failed: int = 0
     depth: int = 0
@@ -218,7 +214,6 @@ def divided(task: Task, parts: Sequence[Range]) -> tuple[list[Task], int]:
 
 
 def written(task: Task) -> bytes:
-    """The task as a message."""
     return orjson.dumps({"job": task.job, "share": task.share, "again": task.again, **task.range._asdict()})
 
 

@@ -120,7 +120,6 @@ class Increment(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of its receipt."""
         return self.receipt or key_of_increment(self.counter, self.id or "")
 
 
@@ -264,7 +263,6 @@ class Commit:
     """
 
     def repeats(self) -> bool:
-        """Whether it contains a receipt twice."""
         keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
         return len(set(keys)) < len(keys)
 
@@ -299,7 +297,6 @@ class Entry:
     """Whether the envelope, or one of its ids, may have been published earlier as well."""
     confirmed: bool = True
     created: WallMillis = field(default=0, compare=False)
-    """When the envelope was made."""
 
     def changes(self, settled: Collection[str] = ()) -> bool:
         """Whether it adds something, if these ids were used before. What adds nothing makes no counter."""
@@ -433,7 +430,6 @@ class Envelope:
     """How many increments stand in a sum, where that is not 1."""
     keyed: tuple[Increment, ...] = ()
     created: WallMillis = 0
-    """When it was made."""
     increments: int = -1
     """How many it carries. They are counted if the number is not given."""
     retried: bool = False
@@ -497,21 +493,6 @@ class Envelope:
         neither.
         """
         return replace(self, attempt=attempt or self.attempt, increments=increments or self.increments)
-
-    def entries(self) -> Iterator[tuple[str, Entry]]:
-        """Its entries in the overlay, by counter."""
-        key = self.key
-        if not self.keyed:
-            for counter, delta in self.sums.items():
-                yield counter, Entry(key, delta, (), self.retried, created=self.created)
-            return
-        keyed: dict[str, list[tuple[str, int]]] = {}
-        for item in self.keyed:
-            keyed.setdefault(item.counter, []).append((item.key, item.delta))
-        for counter in {**self.sums, **keyed}:
-            ids = tuple(keyed.get(counter, ()))
-            late = self.retried or bool(ids)
-            yield counter, Entry(key, self.sums.get(counter, 0), ids, late, created=self.created)
 
 
 def divided(whole: Envelope) -> tuple[Envelope, ...]:

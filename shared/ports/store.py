@@ -52,8 +52,6 @@ class Snapshot(Protocol):
 
 
 class Snapshots(Protocol):
-    """Opens snapshots."""
-
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         """One instant, no earlier than any `apply` of this object that had returned when the block began.
 
@@ -138,8 +136,6 @@ class StoreClock(Protocol):
 
 
 class ReceiptBook(Protocol):
-    """Finds receipts."""
-
     async def receipts(self, keys: Collection[str]) -> Receipts:
         """The receipts that exist among these keys. The store is read after the call began."""
         ...

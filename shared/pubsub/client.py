@@ -60,7 +60,6 @@ class PubsubPlace:
 
     @property
     def tasks(self) -> "PubsubPlace":
-        """The topic and the subscription for the tasks of jobs."""
         return PubsubPlace(self.project, f"{self.topic_id}-tasks", f"{self.subscription_id}-tasks")
 
     @property
@@ -82,32 +81,24 @@ class PubsubClient:
     def __init__(self, emulator: str | None = None) -> None:
         """`emulator`: its host and port, as in PUBSUB_EMULATOR_HOST. Without one it connects to Google Cloud."""
         self._channel = _channel(emulator)
-        self._publish = self._stub("google.pubsub.v1.Publisher/Publish", types.PublishRequest.pb())
-        self._pull = self._stub("google.pubsub.v1.Subscriber/Pull", types.PullRequest.pb(), types.PullResponse.pb())
-        self._acknowledge = self._stub("google.pubsub.v1.Subscriber/Acknowledge", types.AcknowledgeRequest.pb())
-        self._modify = self._stub("google.pubsub.v1.Subscriber/ModifyAckDeadline", types.ModifyAckDeadlineRequest.pb())
-        self._get_topic = self._stub("google.pubsub.v1.Publisher/GetTopic", types.GetTopicRequest.pb(), _TOPIC)
-        self._create_topic = self._stub("google.pubsub.v1.Publisher/CreateTopic", _TOPIC, _TOPIC)
-        self._update_topic = self._stub("google.pubsub.v1.Publisher/UpdateTopic", types.UpdateTopicRequest.pb(), _TOPIC)
-        self._get_subscription = self._stub(
-            "google.pubsub.v1.Subscriber/GetSubscription", types.GetSubscriptionRequest.pb(), _SUBSCRIPTION
-        )
-        self._create_subscription = self._stub(
-            "google.pubsub.v1.Subscriber/CreateSubscription", _SUBSCRIPTION, _SUBSCRIPTION
-        )
-        self._update_subscription = self._stub(
-            "google.pubsub.v1.Subscriber/UpdateSubscription", types.UpdateSubscriptionRequest.pb(), _SUBSCRIPTION
-        )
-        self._permissions = self._stub(
-            "google.iam.v1.IAMPolicy/TestIamPermissions",
-            iam_policy_pb2.TestIamPermissionsRequest,
-            iam_policy_pb2.TestIamPermissionsResponse,
-        )
+        self._publish = self._stub("Publisher/Publish", types.PublishRequest.pb())
+        self._pull = self._stub("Subscriber/Pull", types.PullRequest.pb(), types.PullResponse.pb())
+        self._acknowledge = self._stub("Subscriber/Acknowledge", types.AcknowledgeRequest.pb())
+        self._modify = self._stub("Subscriber/ModifyAckDeadline", types.ModifyAckDeadlineRequest.pb())
+        self._get_topic = self._stub("Publisher/GetTopic", types.GetTopicRequest.pb(), _TOPIC)
+        self._create_topic = self._stub("Publisher/CreateTopic", _TOPIC, _TOPIC)
+        self._update_topic = self._stub("Publisher/UpdateTopic", types.UpdateTopicRequest.pb(), _TOPIC)
+        get, update = types.GetSubscriptionRequest.pb(), types.UpdateSubscriptionRequest.pb()
+        self._get_subscription = self._stub("Subscriber/GetSubscription", get, _SUBSCRIPTION)
+        self._create_subscription = self._stub("Subscriber/CreateSubscription", _SUBSCRIPTION, _SUBSCRIPTION)
+        self._update_subscription = self._stub("Subscriber/UpdateSubscription", update, _SUBSCRIPTION)
+        asked, answered = iam_policy_pb2.TestIamPermissionsRequest, iam_policy_pb2.TestIamPermissionsResponse
+        self._permissions = self._stub("IAMPolicy/TestIamPermissions", asked, answered, "google.iam.v1")
 
-    def _stub(self, method: str, request: Any, response: Any = None) -> Any:
+    def _stub(self, method: str, request: Any, response: Any = None, package: str = "google.pubsub.v1") -> Any:
         read = response.FromString if response is not None else bytes
         return self._channel.unary_unary(
-            f"/{method}", request_serializer=request.SerializeToString, response_deserializer=read
+            f"/{package}.{method}", request_serializer=request.SerializeToString, response_deserializer=read
         )
 
     async def close(self) -> None:

@@ -57,7 +57,6 @@ def from_wire(ack_id: str, message: Any, attempt: int) -> Delivery:
 
 
 def published(message: Any) -> BrokerMillis:
-    """Milliseconds since 1970."""
     time = message.publish_time
     return BrokerMillis(time.seconds * 1000 + time.nanos // 1_000_000)
 
@@ -123,7 +122,6 @@ def _short(text: str) -> str:
 
 
 SIDE_BY_SIDE: Final = 8
-"""How many requests are in flight at once, at most."""
 FRESH: Final = 1.0
 """Seconds after a success in which the next publish is expected to succeed, too."""
 

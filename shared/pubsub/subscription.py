@@ -14,7 +14,7 @@ from typing import Any, Final
 from shared.model.buckets import BEGINNING, Instant
 from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
 from shared.model.jobs import Lease, Task, written
-from shared.model.words import Delivery, Lately, Letter, Message
+from shared.model.words import Delivery, Lately, Letter, Message, batches
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
 from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
 from shared.pubsub.setup import KeptPublisher
@@ -27,7 +27,6 @@ from shared.runtime.retry import all_of, set_within
 LONGEST: Final = 600
 """Seconds of the longest lease that Pub/Sub allows."""
 SIDE_BY_SIDE: Final = 8
-"""How many requests are in flight at once, at most."""
 
 _Call = Callable[[Sequence[str], float], Awaitable[None]]
 
@@ -74,7 +73,6 @@ class Leases:
 _log = logging.getLogger(__name__)
 
 MOST_ASKED: Final = 1_000
-"""Messages that one pull may ask for."""
 ROUND_TRIP: Final = 0.5
 """Seconds that a caller waits for the request that it caused, even if it does not want to wait for messages."""
 CLOSING: Final = 1.0
@@ -189,11 +187,9 @@ class PubsubSubscription:
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        while self._pulled and len(deliveries) < limit:
-            max_bytes -= self._pulled[0].size
-            if max_bytes < 0 and deliveries:
-                break
-            pulled = self._pulled.popleft()
+        taken, _ = next(batches(self._pulled, lambda one: one.size, max_bytes, limit), ([], 0))
+        for pulled in taken:
+            self._pulled.popleft()
             key = f"{pulled.message.message_id} {published(pulled.message)}"
             self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
             deliveries.append(from_wire(pulled.ack_id, pulled.message, max(attempt, pulled.attempt)))
@@ -349,7 +345,6 @@ class PubsubDeadLetters:
         lease: float,
         clock: Clock,
         wait: float = WAIT,
-        patience: float = RETRY_FOR,
     ) -> None:
         """`lease`: seconds for which others do not see the letters that are held, even if this process is killed. If a
         pass takes longer, nothing is lost or counted twice: receipts tell.
@@ -358,9 +353,8 @@ class PubsubDeadLetters:
         self._place = place
         self._lease = lease
         self._wait = wait
-        self._patience = patience
-        self._leases = Leases(client, place.dead_subscription, patience)
-        self._publisher = PubsubPublisher(client, place.dead_topic, patience=patience)
+        self._leases = Leases(client, place.dead_subscription)
+        self._publisher = PubsubPublisher(client, place.dead_topic)
         self._pulled: deque[Letter] = deque()
         self._held: dict[str, str] = {}
         """Tokens by the broker's ids of the letters."""
@@ -374,12 +368,10 @@ class PubsubDeadLetters:
         for _ in range(MOST_ROUNDS):
             if self._pulled or self._late == MOST_LATE or not await self._fetch():
                 break
-        letters: list[Letter] = []
-        while self._pulled and len(letters) < limit:
-            max_bytes -= len(self._pulled[0].delivery.message.data)
-            if max_bytes < 0 and letters:
-                break
-            letters.append(self._pulled.popleft())
+        taken = batches(self._pulled, lambda one: len(one.delivery.message.data), max_bytes, limit)
+        letters, _ = next(taken, ([], 0))
+        for _ in letters:
+            self._pulled.popleft()
         return letters
 
     def continue_after(self, token: str) -> None:
@@ -409,7 +401,7 @@ class PubsubDeadLetters:
     async def _fetch(self) -> bool:
         """Pull once, and return whether anything came, new or not."""
         subscription = self._place.dead_subscription
-        received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait), self._patience)
+        received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait))
         await self._leases.extend([one.ack_id for one in received], self._lease)
         late = all(published(one.message) > self._began for one in received)
         self._late = self._late + 1 if late else 0

@@ -314,7 +314,6 @@ class RedisOverlay:
         return {name: both(shown[name], here[name]) if name in shown else here[name] for name in names}
 
     async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
-        """See `Overlay`. If Redis is away, or has too many entries to show, the views are not exact."""
         if self._server.up:
             with contextlib.suppress(AwayError):
                 shown, of = await self._shown(partial(self._told_under, prefixes), Views())

@@ -6,12 +6,13 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from operator import itemgetter
 from typing import Any, Final
 from uuid import uuid4
 
 import orjson
 
-from shared.counters.pending import Pending
+from shared.counters.pending import Pending, kept_of
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.errors import OverloadedError
 from shared.model.words import Backlog, Entry, Envelope, View, batches
@@ -41,9 +42,9 @@ class PublishTry:
     entries: int = field(init=False)
 
     def __post_init__(self) -> None:
-        entries = dict(self.envelope.entries())
-        self.payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
-        self.entries = len(entries)
+        kept = kept_of(self.envelope)
+        bodies = {name: _body(entry) for name in {**kept.sums, **kept.keyed} if (entry := kept.entry(name))}
+        self.payload, self.entries = orjson.dumps(bodies), len(bodies)
 
     def place(self) -> tuple[str, str]:
         """Where it stands in Redis: the receipt key of its envelope, and its name."""
@@ -75,7 +76,7 @@ def read(fields: list[bytes]) -> tuple[bytes, Instant, tuple[Entry, ...]]:
             floor = Instant(int(value))
         else:
             found.append(_entry(value))
-    found.sort(key=_by_arrival)
+    found.sort(key=itemgetter(0))
     return version, floor, tuple([entry for _, entry in found])
 
 
@@ -93,10 +94,6 @@ def _entry(value: bytes) -> tuple[int, Entry]:
         created=int(created),
     )
     return int(seq), entry
-
-
-def _by_arrival(found: tuple[int, Entry]) -> int:
-    return found[0]
 
 
 def in_steps(tries: Iterable[PublishTry]) -> Iterator[list[PublishTry]]:

@@ -5,8 +5,9 @@ it is away, calls fail at once.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +57,6 @@ class Links:
         self._turn = asyncio.Semaphore(MOST)
         self._idle: list[AbstractConnection] = []
         self._dropped = 0
-        """How often `drop` was called."""
         self._closed = False
 
     async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Any:
@@ -171,7 +171,6 @@ class Identity(NamedTuple):
 
 
 def prefix_of(overlay: NamedOverlay) -> bytes:
-    """The prefix of all keys of an epoch."""
     return f"{_PREFIX}{overlay.nonce}:".encode()
 
 
@@ -201,12 +200,7 @@ class Server:
 
     async def plain(self, *command: Any, looking: bool = False) -> Any:
         """Run a plain command that changes nothing of the overlay."""
-        self._check(looking=looking)
-        try:
-            return await self._links.call(*command)
-        except AwayError as error:
-            await self._lost(error)
-            raise
+        return await self._call(partial(self._links.call, *command), looking=looking)
 
     async def who(self, overlay: NamedOverlay) -> Identity:
         """Look for Redis. Returns which server answers, and whether it holds the epoch."""
@@ -220,19 +214,19 @@ class Server:
         return reply[1].decode() if reply[0] == b"ok" else None
 
     async def _run(self, script: Script, prefix: bytes, *arguments: Any, looking: bool) -> Any:
-        self._check(looking=looking)
+        return await self._call(partial(self._links.run, script, prefix, *arguments), looking=looking)
+
+    async def _call(self, call: Callable[[], Awaitable[Any]], *, looking: bool) -> Any:
+        if not self.up and not looking:
+            raise AwayError(f"Redis is away: {self.shown}")
         try:
-            return await self._links.run(script, prefix, *arguments)
+            return await call()
         except FullError as error:
             self.say(str(error))
             raise
         except AwayError as error:
             await self._lost(error)
             raise
-
-    def _check(self, *, looking: bool) -> None:
-        if not self.up and not looking:
-            raise AwayError(f"Redis is away: {self.shown}")
 
     def found(self) -> None:
         """Note that Redis answers and takes writes."""

@@ -16,8 +16,6 @@ from shared.sqlite.data_file import Sighting, make_file, sighting_of, uri_of
 
 
 class Copied(NamedTuple):
-    """The contents of a copy."""
-
     counters: int
     pending: int
     """Messages that no flusher has applied yet."""

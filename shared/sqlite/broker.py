@@ -13,7 +13,7 @@ import orjson
 from shared.counters.pending import Pending
 from shared.model.buckets import BrokerMillis, Instant
 from shared.model.errors import NewerError, OverloadedError, SettingsError, UnreadableError
-from shared.model.words import Delivery, Envelope, Letter, Message, View
+from shared.model.words import Delivery, Envelope, Letter, Message, View, batches
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
@@ -28,7 +28,6 @@ ALERT: Final = 1.0
 QUIET: Final = 0.1
 """Seconds between two looks after that, unless this process writes to the file. They are for what others write."""
 SMALL: Final = 500
-"""Bytes of a small envelope."""
 COMFORT: Final = 0.9
 """The part of the limit that is expected to be pending when a refused client is told to come back."""
 LONGEST_LEASE: Final = 600_000
@@ -99,7 +98,6 @@ def _forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> N
 
 
 def _took_off(db: sqlite3.Connection, weight: int, increments: int) -> None:
-    """Take off what is no longer pending."""
     db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", (weight, increments))
 
 
@@ -256,7 +254,6 @@ class Leases:
 
 
 def _row_of(token: str) -> tuple[int, int]:
-    """The row's number and the attempt that a token names."""
     seq, _, attempt = token.partition(".")
     return int(seq), int(attempt)
 
@@ -364,16 +361,13 @@ class SqliteDeadLetters:
         self._last = 0
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
-        letters: list[Letter] = []
         with self._database.reading() as db:
-            for seq, data, attributes, published, reason in db.execute(_NEXT, (self._last, limit)):
-                max_bytes -= len(data)
-                if max_bytes < 0 and letters:
-                    break
-                self._last = seq
-                message = Message(data, orjson.loads(attributes))
-                letters.append(Letter(Delivery(str(seq), message, str(seq), published), reason))
-        return letters
+            rows, _ = next(batches(db.execute(_NEXT, (self._last, limit)), lambda row: len(row[1]), max_bytes), ([], 0))
+        self._last = rows[-1][0] if rows else self._last
+        return [
+            Letter(Delivery(str(seq), Message(data, orjson.loads(attributes)), str(seq), published), reason)
+            for seq, data, attributes, published, reason in rows
+        ]
 
     def continue_after(self, token: str) -> None:
         self._last = int(token)

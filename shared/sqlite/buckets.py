@@ -36,7 +36,6 @@ def add(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
 
 
 def close(db: sqlite3.Connection, until: WallMillis, wall: WallMillis) -> None:
-    """See `Periods`. `wall`: the present."""
     before = _dates(db)
     _keep_dates(db, before, before.closing(until, wall))
 
@@ -49,7 +48,6 @@ def _keep_dates(db: sqlite3.Connection, before: Dates, after: Dates) -> None:
 
 
 async def counts_of(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-    """See `Snapshot`."""
     found: dict[WallMillis, int] = {}
     rows = db.execute(_READ_BUCKETS, (counter, by, begin, end))
     while some := rows.fetchmany(ROWS_AT_ONCE):
@@ -70,6 +68,5 @@ def _dates(db: sqlite3.Connection) -> Dates:
 
 
 def followed(db: sqlite3.Connection) -> list[Followed]:
-    """See `Counts`."""
     (text,) = db.execute("SELECT followed FROM store").fetchone()
     return followed_of(text)

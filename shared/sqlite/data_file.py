@@ -81,7 +81,6 @@ READERS_END_WITHIN_MS: Final = 200
 PAUSE_OF_LOG: Final = 20 * READERS_END_WITHIN_MS / 1_000
 """Seconds until the next try after one that failed, since all writers have waited for it."""
 COPIED: Final = 2**16
-"""Bytes that are copied at once."""
 
 
 class Log:

@@ -40,7 +40,6 @@ _LONGEST_PAUSE: Final = 0.2
 """Seconds between two tries to convert a file that others have open."""
 _MOST_IN_A_GROUP: Final = 256
 _MOST_ORDERS: Final = 10_000
-"""The most orders that may wait for the writer."""
 _MIN_SQLITE: Final = (3, 38, 0)
 """The first version that always has RETURNING and json_each."""
 _NOT_THERE: Final = (
@@ -449,5 +448,4 @@ class Reserve:
 
 
 def json_of(values: Iterable[object]) -> str:
-    """For `json_each`."""
     return orjson.dumps([*values]).decode()

@@ -73,7 +73,6 @@ def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -
 
 
 def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
-    """The receipts that exist, by key."""
     if not keys:
         return {}
     rows = db.execute(_FIND, (json_of(keys),)).fetchall()
@@ -105,7 +104,6 @@ def dead_of(db: sqlite3.Connection, counters: str) -> dict[str, list[Receipt]]:
 
 
 def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
-    """See `ReceiptBook.dead`."""
     found: list[Receipt] = []
     size = 0
     rows = db.execute("SELECT key, length(body) FROM bodies WHERE key > ? ORDER BY key LIMIT ?", (after, limit))

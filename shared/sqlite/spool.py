@@ -75,8 +75,6 @@ _COUNT: Final = (
 
 
 class Spooled(NamedTuple):
-    """Numbers of rows."""
-
     waiting: int
     oldest: BrokerMillis | None
     """When the oldest waiting row was spooled."""

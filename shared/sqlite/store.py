@@ -68,11 +68,6 @@ _MAKE: Final = (
 )
 
 
-def _numbers_of(db: sqlite3.Connection, counters: Iterable[str]) -> dict[str, int]:
-    """The number of shards of each counter that has a config."""
-    return dict(db.execute(_NUMBERS, (json_of(counters),)).fetchall())
-
-
 def _make(db: sqlite3.Connection, sums: str, number: int, least: int) -> None:
     """Each counter has `number` shards from now on, if it is new, or at least `least`."""
     db.execute(_MAKE, {"sums": sums, "number": number, "least": least})
@@ -110,7 +105,6 @@ def _as_json(sums: Mapping[str, int]) -> str:
 
 
 def _number_of(db: sqlite3.Connection, counter: str) -> int:
-    """The counter's number of shards; 0 without a config."""
     row = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
     return row[0] if row else 0
 
@@ -203,7 +197,6 @@ _EMPTY: Final = (
 
 
 def _largest(db: sqlite3.Connection, prefix: str, limit: int, besides: str) -> list[str]:
-    """See `RankedStore`."""
     values = {"first": prefix, "last": last_name(prefix, None), "besides": besides, "limit": limit}
     several = [name for (name,) in db.execute(_SEVERAL, values)]
     values["several"] = json_of(several)
@@ -323,8 +316,7 @@ class SqliteStore:
             return receipts.dead(snapshot.db, after, limit)
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
-        with self.database.reading() as db:
-            return _numbers_of(db, counters)
+        return dict(self._read(_NUMBERS, json_of(counters)))
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return {name: int(total) for name, total in self._read(_MARKS, source, orjson.dumps(counters).decode())}

@@ -42,8 +42,6 @@ RESERVED: Final = frozenset({".", ".."})
 
 
 class SumOnce(Struct, forbid_unknown_fields=True, gc=False):
-    """An increment with an id."""
-
     counter: Name
     delta: Delta
     id: Id
@@ -234,8 +232,6 @@ _DATA: Final = Decoder(_Data)
 
 
 class OwnData(NamedTuple):
-    """The data of a message of ours."""
-
     content: Content
     created: int
     retried: bool

@@ -98,5 +98,4 @@ def flaw_of_fields(
 
 
 def or_null(flaw_of: Flaw) -> Flaw:
-    """Allows null, too."""
     return lambda value: None if value is None else flaw_of(value)

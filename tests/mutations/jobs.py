@@ -97,8 +97,8 @@ mutation("a job compacts under no receipt of its own", "shared.counters.compacti
 
 @around("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
 async def _(start: Any, self: Any, *what: Any, **how: Any) -> Any:
-    compactor = Instead(self._compactor, check=lambda: None)
-    return await start(altered(self, _compactor=compactor), *what, **how)
+    compactor = Instead(self.compactor, check=lambda: None)
+    return await start(altered(self, compactor=compactor), *what, **how)
 
 
 @replaced(
