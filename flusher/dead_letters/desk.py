@@ -14,13 +14,14 @@ from shared.model.dead_letters import (
     MOST_COUNTERS,
     MOST_REASON,
     MOST_START,
-    Dropped,
-    DropResult,
-    Left,
+    DeadLetter,
+    DroppedLetter,
     LetterPage,
-    LetterRow,
+    LettersDropped,
+    LettersReplayed,
+    LetterState,
     Place,
-    ReplayResult,
+    Why,
 )
 from shared.model.errors import AlreadyAppliedError, ChangedError, LateError, OverloadedError, TransientError
 from shared.model.receipts import Promise, Promises, key_of_drop
@@ -249,7 +250,7 @@ class OneAtATime:
 
     async def page(self, place: Place, limit: int) -> LetterPage:
         async with self._one_of_few():
-            rows: list[LetterRow] = []
+            rows: list[DeadLetter] = []
             while place.in_store and len(rows) < limit:
                 page = await self._tools.store.dead(place.after, limit - len(rows))
                 rows += [_row(open_receipt(one), DEAD) for one in page]
@@ -258,7 +259,7 @@ class OneAtATime:
                 return LetterPage(rows, place, complete=False)
             return await self._rest(rows, place, limit)
 
-    async def _rest(self, rows: list[LetterRow], place: Place, limit: int) -> LetterPage:
+    async def _rest(self, rows: list[DeadLetter], place: Place, limit: int) -> LetterPage:
         """The page with letters that only the broker has."""
         looked_at = 0
         async with self._passing() as letters:
@@ -278,9 +279,8 @@ class OneAtATime:
                 await asyncio.sleep(0)
             return LetterPage(rows, place if letters.letters.complete else None, complete=False)
 
-    async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> ReplayResult:
-        wanted, result = LetterFilter(ids or ()), ReplayResult()
-        reasons: list[Left] = []
+    async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> LettersReplayed:
+        wanted, result = LetterFilter(ids or ()), LettersReplayed(0, 0, 0, 0, 0, 0, [], [], more=False)
         async with self._one_of_few():
             if obstacles := await self._obstacles(True):
                 raise TransientError(obstacles[0])
@@ -289,26 +289,21 @@ class OneAtATime:
                 async for batch in self._steps(letters, None if ids is None else wanted, result):
                     for outcome in await replay.run(batch, RETRY_STEP_FOR):
                         _add(result, outcome)
-                        if outcome.why is not None and len(reasons) < MOST_REASONS:
-                            reasons.append(Left(outcome.opened.name, outcome.why[:MOST_REASON]))
-        result.reasons = reasons
-        result.not_found = () if result.more else wanted.missed()
+        result.not_found = [] if result.more else wanted.missed()
         return result
 
-    async def drop(self, ids: Sequence[str]) -> DropResult:
-        wanted, result = LetterFilter(ids), DropResult()
-        dropped: list[Dropped] = []
+    async def drop(self, ids: Sequence[str]) -> LettersDropped:
+        wanted, result = LetterFilter(ids), LettersDropped([], [], more=False)
         async with self._one_of_few(), self._passing() as letters:
             async for batch in self._steps(letters, wanted, result):
                 for one in batch:
                     _, number = one.left_to_drop(await letters.drop(one))
-                    dropped.append(Dropped(one.name, number))
-        result.dropped = dropped
-        result.not_found = () if result.more else wanted.missed()
+                    result.dropped.append(DroppedLetter(one.name, number))
+        result.not_found = [] if result.more else wanted.missed()
         return result
 
     async def _steps(
-        self, letters: LetterPass, wanted: LetterFilter | None, result: ReplayResult | DropResult
+        self, letters: LetterPass, wanted: LetterFilter | None, result: LettersReplayed | LettersDropped
     ) -> AsyncIterator[list[OpenedLetter]]:
         """The wanted letters, or all, until the time is over."""
         clock = self._tools.clock
@@ -343,11 +338,11 @@ class OneAtATime:
             await letters.close()
 
 
-def _row(opened: OpenedLetter, state: str) -> LetterRow:
+def _row(opened: OpenedLetter, state: LetterState) -> DeadLetter:
     sums = sums_of(opened.envelopes)
     data = opened.letter.delivery.message.data
     there = bool(opened.letter.delivery.token)
-    return LetterRow(
+    return DeadLetter(
         id=opened.name,
         published=opened.published,
         reason=opened.letter.reason[:MOST_REASON],
@@ -361,10 +356,12 @@ def _row(opened: OpenedLetter, state: str) -> LetterRow:
     )
 
 
-def _add(result: ReplayResult, outcome: ReplayOutcome) -> None:
+def _add(result: LettersReplayed, outcome: ReplayOutcome) -> None:
     result.counted += outcome.counted
     result.already += outcome.already
     result.dropped += outcome.dropped
     result.left += outcome.left
     result.letters += 1
     result.letters_left += outcome.why is not None
+    if outcome.why is not None and len(result.reasons) < MOST_REASONS:
+        result.reasons.append(Why(outcome.opened.name, outcome.why[:MOST_REASON]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flusher.flush.window import TOO_OLD
 from shared.model.buckets import StoreMillis, written_at
-from shared.model.dead_letters import read_body
+from shared.model.dead_letters import LetterState, read_body
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED, Envelope, Letter, Receipt
@@ -88,12 +88,14 @@ class OpenedLetter:
         left = [one for one in self.envelopes if not _over(one.key, found)]
         return left, sum(one.increments - sum(item.key in found for item in one.keyed) for one in left)
 
-    def state(self, found: Mapping[str, Receipt]) -> str:
+    def state(self, found: Mapping[str, Receipt]) -> LetterState:
         """Its state in a word: dead, or, if a replay would count nothing, unreadable, applied or dropped."""
         if self.flaw is not None:
             return "unreadable"
         states = {found[one.key].state if one.key in found else DEAD for one in self.envelopes}
-        return next((state for state in (DEAD, DROPPED) if state in states), APPLIED)
+        if DEAD in states:
+            return DEAD
+        return DROPPED if DROPPED in states else APPLIED
 
 
 def open_letter(letter: Letter, topic: str) -> OpenedLetter:

@@ -7,13 +7,13 @@ that is killed between the two leaves it, and it is told again.
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import Millis
 from shared.model.errors import SettingsError, TransientError
 from shared.model.feed import Change, Event, Reach, Told, changed, reached, rule_of
+from shared.model.words import Lately
 from shared.ports.feed import FeedBook, Owed, Receiver
 from shared.runtime import metrics
 from shared.runtime.retry import Stop
@@ -54,7 +54,7 @@ class Announcer:
         self._receiver = receiver
         self._told = told
         self._where = where
-        self._failures: OrderedDict[Hashable, int] = OrderedDict()
+        self._failures: Lately[Hashable, int] = Lately(MOST_REMEMBERED)
         self._failed_rounds = 0
         """Rounds in a row in which something was not taken."""
         self._away = False
@@ -133,10 +133,8 @@ class Announcer:
         return rule.interval if rule is not None else Millis(0)
 
     def _put_off(self, key: Hashable) -> Millis:
-        failures = self._failures.pop(key, 0)
+        failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        if len(self._failures) > MOST_REMEMBERED:
-            self._failures.popitem(last=False)
         return Millis(min(FIRST << min(failures, 16), LONGEST))
 
     def _say(self, refused: int, why: str) -> None:

@@ -1,16 +1,16 @@
 """Dead letters: a list of them, a replay, and a drop. They do what the command `countersink dlq` does."""
 
 import json
-from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from ingest.access.callers import Caller, note
-from ingest.api.fields import Body, Count, Flag, Flaw, Form, Id, Json, PageToken, Read
+from ingest.api.fields import Body, Flag, Flaw, Form, Id, Json, PageToken, Read
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, limit_of, page_token
-from shared.model.dead_letters import place_of
+from shared.model.dead_letters import DeadLetter, LettersDropped, LettersReplayed, place_of
 from shared.model.words import flaw_of_id
 from shared.ports.broker import LetterDesk
 
@@ -27,30 +27,6 @@ class LettersAsks(Struct):
     """Maximum number of letters on a page."""
     page_token: PageToken = ""
     """The `next_page_token` of the previous page."""
-
-
-class DeadLetter(Json):
-    id: str
-    published: str
-    """When the message was published: RFC 3339, if it is a date at all."""
-    reason: str
-    """Why it was not counted."""
-    state: Literal["dead", "unreadable", "applied", "dropped"]
-    """`dead`: not counted. `unreadable`: nothing in it can be counted. `applied`, `dropped`: that was done with it
-    before, and a replay or a drop only removes it.
-    """
-    flaw: str | None
-    """Why nothing in it can be counted; null if it can."""
-    increments: Count
-    """How many increments it holds."""
-    counters: dict[str, int]
-    """What it would add to its first 10 counters."""
-    more_counters: Count
-    """How many counters more it has."""
-    size: int | None
-    """Bytes of the message; null if only the store has what it counts."""
-    start: str | None
-    """The first 200 bytes of the message, as text."""
 
 
 class DeadLetters(Json):
@@ -88,53 +64,10 @@ class ReplayLetters(Body):
     forms = (Form({"all": False}, ("ids",), ("all", "too_old")), Form({"all": True}, ("all",), ("too_old",)))
 
 
-class Why(Json):
-    id: str
-    why: str
-
-
-class _Done(Json):
-    not_found: list[str]
-    """Ids of no dead letter: they were replayed or dropped before, or somebody else holds them on Pub/Sub."""
-    more: bool
-    """Whether there is more to do. Then send the same request again."""
-
-
-class LettersReplayed(_Done):
-    """What was counted, and which letters are left."""
-
-    counted: Count
-    """Increments that were counted by this request."""
-    already: Count
-    """Increments that were counted before."""
-    dropped: Count
-    """Increments that were dropped before."""
-    left: Count
-    """Increments that were not counted. Their letters stay."""
-    letters: Count
-    """Letters that were looked at."""
-    letters_left: Count
-    """Letters that stay dead letters."""
-    reasons: list[Why]
-    """Why letters stay, for the first 100 of them."""
-
-
 class DropLetters(Body):
     ids: Ids
 
     like = '{"ids": […]}'
-
-
-class DroppedLetter(Json):
-    id: str
-    increments: Count
-    """Increments that were given up."""
-
-
-class LettersDropped(_Done):
-    """The letters that were dropped."""
-
-    dropped: list[DroppedLetter]
 
 
 class DeadLetterRoutes:
@@ -152,9 +85,8 @@ class DeadLetterRoutes:
         if place is None:
             raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token")
         page = await self._desk.page(place, asks.limit)
-        rows = [asdict(row) for row in page.rows]
         token = page_token(page.next.written()) if page.next else None
-        return _written({"dead_letters": rows, "next_page_token": token, "complete": page.complete})
+        return _written({"dead_letters": page.rows, "next_page_token": token, "complete": page.complete})
 
     async def replay_dead_letters(self, call: Call, body: ReplayLetters) -> Annotated[bytes, LettersReplayed]:
         """Count dead letters after all. Each increment counts once, however often you send this"""
@@ -164,17 +96,13 @@ class DeadLetterRoutes:
             raise Problem(422, "send either 'ids' or '\"all\": true'", field="ids")
         old = ", even if they are too old to tell whether they were counted" if too_old else ""
         note(call.caller, f"replay {'all dead letters' if ids is None else f'the dead letters {ids}'}{old}")
-        result = asdict(await self._desk.replay(ids, too_old=too_old))
-        result["reasons"] = [left._asdict() for left in result["reasons"]]
-        return _written(result)
+        return _written(await self._desk.replay(ids, too_old=too_old))
 
     async def drop_dead_letters(self, call: Call, body: DropLetters) -> Annotated[bytes, LettersDropped]:
         """Give dead letters up for good. Reads exclude them at once"""
         _check(call.caller)
         note(call.caller, f"drop the dead letters {body.ids}")
-        result = asdict(await self._desk.drop(body.ids))
-        result["dropped"] = [one._asdict() for one in result["dropped"]]
-        return _written(result)
+        return _written(await self._desk.drop(body.ids))
 
 
 def _check(caller: Caller) -> None:
@@ -182,6 +110,6 @@ def _check(caller: Caller) -> None:
         raise Problem(403, f"the key {caller.key.id} has prefixes, and dead letters may hold counters of others")
 
 
-def _written(answer: dict[str, Any]) -> bytes:
+def _written(answer: Any) -> bytes:
     """The sums of an unreadable message may be larger than orjson writes, and its text no Unicode."""
-    return json.dumps(answer).encode()
+    return json.dumps(answer, default=asdict).encode()

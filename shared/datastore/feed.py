@@ -16,13 +16,12 @@ An entity whose mark was told goes when the interval has passed.
 import asyncio
 import contextlib
 import json
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, MissingError, micros, millis
+from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
 from shared.datastore.keys import (
     KEY,
     DatastorePlace,
@@ -37,8 +36,9 @@ from shared.datastore.keys import (
 )
 from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
 from shared.model.buckets import Instant, Millis, StoreMillis
-from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
+from shared.model.errors import ContendedError, TransientError
 from shared.model.feed import Change, Reach, Told, rule_of, told_of
+from shared.model.words import Lately
 from shared.ports.feed import Owed, Waiting
 from shared.ports.store import CounterNames, Snapshots, StoreClock
 from shared.runtime.clock import Clock
@@ -147,7 +147,7 @@ class DatastoreFeedBook:
         self._judge = Judge(client, place, store)
         self._owed, self._reached = _Pages(client, place, place.kinds.owed), _Pages(client, place, place.kinds.reached)
         self._read: Mapping[str, Sequence[Any]] = {}
-        self._next: OrderedDict[Hashable, float] = OrderedDict()
+        self._next: Lately[Hashable, float] = Lately(MOST_REMEMBERED)
         """When a counter or what it reached may be told, by the clock of this process."""
         self._due: dict[Hashable, float] = {}
         """Since when they have been due."""
@@ -191,8 +191,8 @@ class DatastoreFeedBook:
         if self._covered:
             unindexed(entity, _COVERED).string_value = json.dumps(self._covered)
         try:
-            response = await self._client.commit(request)
-        except (AlreadyAppliedError, ContendedError, MissingError):
+            response = await self._client.commit_over(request)
+        except ContendedError:
             self._renewed = -inf
             return False
         self._text, self._version, self._now = text, response.mutation_results[0].version, now
@@ -306,10 +306,7 @@ class DatastoreFeedBook:
 
     def _put_off(self, key: Hashable, pause: int) -> None:
         self._next[key] = self._clock.monotonic() + pause / 1_000
-        self._next.move_to_end(key)
         self._due.pop(key, None)
-        if len(self._next) > MOST_REMEMBERED:
-            self._next.popitem(last=False)
 
     async def sweep(self) -> bool:
         if self._swept is None or self._since is None or await self._store.now() < self._since + FOLLOWED:

@@ -97,8 +97,8 @@ class SourceByConfig:
         self._shards = Kind(client, place, variant.shard)
 
     async def counter(self, name: str) -> Foreign | None:
-        found = (await self._client.look_up([self._configs.key(name)])).entities
-        number, flaw = self._number(found[0].entity) if found else (self._variant.shards, "")
+        config = await self._client.look_up_one(self._configs.key(name))
+        number, flaw = self._number(config.entity) if config else (self._variant.shards, "")
         return Foreign(name, flaw=flaw) if flaw else (await self._sums({name: number}))[0]
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:

@@ -1,11 +1,13 @@
-"""Dead letters: what administrators see of them and did with them, and the bodies that dead receipts have. Pure."""
+"""Dead letters: what administrators see of them and did with them, as the API answers it, and the bodies that dead
+receipts have. Pure.
+"""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import orjson
+from msgspec import Meta, Struct
 
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.receipts import read_note
@@ -39,77 +41,86 @@ def place_of(text: str) -> Place | None:
     return Place(in_store=False, after=found[1]) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class LetterRow:
-    """One dead letter in a list. Its size is bounded, whatever the letter holds."""
+Count = Annotated[int, Meta(ge=0)]
+LetterState = Literal["dead", "unreadable", "applied", "dropped"]
 
+
+class DeadLetter(Struct, forbid_unknown_fields=True):
     id: str
     published: str
+    """When the message was published: RFC 3339, if it is a date at all."""
     reason: str
-    state: str
-    """See `OpenedLetter.state`."""
+    """Why it was not counted."""
+    state: LetterState
+    """`dead`: not counted. `unreadable`: nothing in it can be counted. `applied`, `dropped`: that was done with it
+    before, and a replay or a drop only removes it.
+    """
     flaw: str | None
-    """Why nothing in it can be counted; None if it can."""
-    increments: int
-    counters: Mapping[str, int]
-    """The deltas that it would add to some of its counters."""
-    more_counters: int
+    """Why nothing in it can be counted; null if it can."""
+    increments: Count
+    """How many increments it holds."""
+    counters: dict[str, int]
+    """What it would add to its first 10 counters."""
+    more_counters: Count
+    """How many counters more it has."""
     size: int | None
-    """Bytes of the message; None if only the store has the letter."""
+    """Bytes of the message; null if only the store has what it counts."""
     start: str | None
+    """The first 200 bytes of the message, as text."""
 
 
 class LetterPage(NamedTuple):
     """Some dead letters."""
 
-    rows: Sequence[LetterRow]
+    rows: Sequence[DeadLetter]
     next: Place | None
     """None if this is the last page."""
     complete: bool
     """Whether this page, and those before it, show all dead letters. Pub/Sub does not tell."""
 
 
-class Left(NamedTuple):
-    """A letter that stays a dead letter."""
-
+class Why(Struct, forbid_unknown_fields=True):
     id: str
     why: str
 
 
-@dataclass(slots=True)
-class ReplayResult:
-    """What a replay did, in numbers of increments."""
+class LettersReplayed(Struct, forbid_unknown_fields=True):
+    """What was counted, and which letters are left."""
 
-    counted: int = 0
-    already: int = 0
-    """Counted earlier."""
-    dropped: int = 0
-    """Dropped earlier."""
-    left: int = 0
-    letters: int = 0
-    letters_left: int = 0
-    reasons: Sequence[Left] = ()
-    """Some of the letters that are left."""
-    not_found: Sequence[str] = ()
-    more: bool = False
-    """Whether the time was over before all letters were looked at."""
+    counted: Count
+    """Increments that were counted by this request."""
+    already: Count
+    """Increments that were counted before."""
+    dropped: Count
+    """Increments that were dropped before."""
+    left: Count
+    """Increments that were not counted. Their letters stay."""
+    letters: Count
+    """Letters that were looked at."""
+    letters_left: Count
+    """Letters that stay dead letters."""
+    reasons: list[Why]
+    """Why letters stay, for the first 100 of them."""
+    not_found: list[str]
+    """Ids of no dead letter: they were replayed or dropped before, or somebody else holds them on Pub/Sub."""
+    more: bool
+    """Whether there is more to do. Then send the same request again."""
 
 
-class Dropped(NamedTuple):
-    """A letter that was dropped, and how many of its increments were not settled before."""
-
+class DroppedLetter(Struct, forbid_unknown_fields=True):
     id: str
-    increments: int
+    increments: Count
+    """Increments that were given up."""
 
 
-@dataclass(slots=True)
-class DropResult:
-    """What a drop did."""
+class LettersDropped(Struct, forbid_unknown_fields=True):
+    """The letters that were dropped."""
 
-    dropped: Sequence[Dropped] = ()
-    not_found: Sequence[str] = ()
-    more: bool = False
-    """As for a replay."""
+    dropped: list[DroppedLetter]
+    not_found: list[str]
+    """Ids of no dead letter: they were replayed or dropped before, or somebody else holds them on Pub/Sub."""
+    more: bool
+    """Whether there is more to do. Then send the same request again."""
 
 
 # What a dead receipt keeps of an envelope, to read it as pending and to replay it.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from shared.model.buckets import Instant
-from shared.model.dead_letters import DropResult, LetterPage, Place, ReplayResult
+from shared.model.dead_letters import LetterPage, LettersDropped, LettersReplayed, Place
 from shared.model.words import Delivery, Letter, Message
 
 Check = Callable[[], None]
@@ -133,12 +133,12 @@ class LetterDesk(Protocol):
         """
         ...
 
-    async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> ReplayResult:
+    async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> LettersReplayed:
         """Count the letters with these ids, or all letters for None. It ends after some seconds; `more` says that the
         same call has to be made again. `TransientError`: the store is away; some may be counted, and none is lost.
         """
         ...
 
-    async def drop(self, ids: Sequence[str]) -> DropResult:
+    async def drop(self, ids: Sequence[str]) -> LettersDropped:
         """Give these letters up for good. Reads exclude them when this returns."""
         ...
