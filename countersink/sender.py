@@ -544,7 +544,7 @@ class Sender:
             for kind, (calls, reason) in list(self._tally.drops.items()):
                 if kind not in self._told:
                     number = calls or self._tally.dropped
-                    text = f"countersink dropped {number} increments: {reason}"
+                    text = f"countersink dropped {number} increment{'s' * (number != 1)}: {reason}"
                     log(logging.WARNING, f"{text}. `dropped` of the client tells how many there are later")
                     self._told.add(kind)
         finally:

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from shared.counters.start_job import JobStarter
 from shared.model.buckets import written_at
-from shared.model.errors import TransientError
+from shared.model.errors import TransientError, amount
 from shared.model.jobs import DONE, EXPIRE, RUNNING, ExpireRule, JobState
 from shared.ports.store import Jobs
 from shared.runtime import metrics
@@ -80,13 +80,14 @@ class DailyExpiry:
         self._started[rule.prefix] = now
         standing, new = await self._starter.start(EXPIRE, rule.prefix, rule.days, id_=id_)
         if new:
-            _log.info("job %s begins: it deletes the counters under %r that were not changed for %d days", id_, *rule)
+            _log.info("job %s begins: it deletes the counters under %r that were not changed for %dd", id_, *rule)
         return standing
 
     def _tell(self, rule: ExpireRule, standing: JobState) -> None:
         job, progress = standing.job, standing.progress
         if standing.state != DONE or progress.failed:
-            why = standing.why or f"{progress.failed} counters could not be changed, such as {progress.examples}"
+            failed = amount(progress.failed, "counter")
+            why = standing.why or f"{failed} could not be changed, such as {progress.examples}"
             command = f"countersink map --prefix '{rule.prefix}' --delete --unused-for {rule.days}d"
             self._complain(rule, f"has failed: {why}. The next one begins at midnight in UTC; until then: {command}")
             return
@@ -98,7 +99,8 @@ class DailyExpiry:
                 " Otherwise, give all flushers the same COUNTERSINK_EXPIRE",
             )
         elif self._started.pop(rule.prefix, None) is not None:
-            _log.info("job %s is done: it has deleted %d counters under %r", job.id, progress.changed, rule.prefix)
+            deleted = amount(progress.changed, "counter")
+            _log.info("job %s is done: it has deleted %s under %r", job.id, deleted, rule.prefix)
 
     def _complain(self, rule: ExpireRule, why: str, level: int = logging.ERROR) -> None:
         """Once, as long as the reason is the same."""

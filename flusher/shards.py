@@ -28,7 +28,7 @@ from math import ceil, inf, sqrt
 from typing import Final, NamedTuple
 
 from shared.counters.compaction import Compactor
-from shared.model.errors import CrowdedError, RefusedError, TransientError
+from shared.model.errors import CrowdedError, RefusedError, TransientError, amount
 from shared.model.words import ShardAdd
 from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
@@ -293,7 +293,7 @@ class CounterGrower:
             else:  # another flusher was faster, or the counter has just been removed
                 number = there
         except (RefusedError, TransientError) as error:  # go on with the next counter
-            _log.warning("counter %r needs more than %d shards: %s", one.counter, one.before, error)
+            _log.warning("counter %r needs more than %s: %s", one.counter, amount(one.before, "shard"), error)
             return False
         self._growth.raised(one.counter, number or one.before)
         self._raised(one.counter, number)
@@ -301,8 +301,8 @@ class CounterGrower:
             return False
         metrics.RAISES.labels(one.why).inc()
         _log.warning(
-            "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
-            one.counter, number, there, one.why, one.own, one.others,
+            "counter %r has %s, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
+            one.counter, amount(number, "shard"), there, one.why, one.own, one.others,
         )  # fmt: skip
         return True
 
@@ -341,12 +341,13 @@ class CounterCooler:
             number = await self._compactor.compact(counter, self._first)
         except (CrowdedError, RefusedError, TransientError) as error:
             self._look_later(counter, self._cold)
-            _log.warning("counter %r keeps its %d shards: %s", counter, before, error)
+            _log.warning("counter %r keeps its %s: %s", counter, amount(before, "shard"), error)
             return False
         metrics.COMPACTIONS.labels("cold").inc()
         _log.warning(
-            "counter %r has %d shards, and had %d: nobody wrote to it for %.0f s", counter, number, before, youngest
-        )
+            "counter %r has %s, and had %d: nobody wrote to it for %.0f s",
+            counter, amount(number, "shard"), before, youngest,
+        )  # fmt: skip
         return number < before
 
     def _look_later(self, counter: str, seconds: float) -> None:

@@ -322,9 +322,13 @@ func (s *sender) drop(calls int64, reason, kind string) {
 	if !s.told[kind] {
 		s.told[kind] = true
 		s.logging.Add(1)
+		increments := "increments"
+		if calls == 1 {
+			increments = "increment"
+		}
 		go func() { // it may be slow
 			defer s.logging.Done()
-			s.logf("countersink dropped %d increments: %s. Dropped of the client tells how many there are later", calls, reason)
+			s.logf("countersink dropped %d %s: %s. Dropped of the client tells how many there are later", calls, increments, reason)
 		}()
 	}
 }

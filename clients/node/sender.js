@@ -319,7 +319,7 @@ class Sender {
     this.dropped += calls;
     if (this._told.has(kind)) return;
     this._told.add(kind);
-    const text = `countersink dropped ${calls} increments: ${reason}. \`dropped\` of the client tells how many there are later`;
+    const text = `countersink dropped ${calls} increment${calls === 1 ? "" : "s"}: ${reason}. \`dropped\` of the client tells how many there are later`;
     process.emitWarning(text, "CountersinkWarning");
   }
 }

@@ -16,7 +16,7 @@ from countersink_server.cli.setup import add, connected
 from countersink_server.cli.target import settings_of
 from shared.config.settings import receipts_live
 from shared.model.buckets import FOR_EVER, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, amount
 from shared.model.receipts import HOUR, Tally, read_note
 from shared.ports.store import Accounts, Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.wiring.files import refuse_older
@@ -161,8 +161,8 @@ def flaw_of(balance: Balance) -> str:
     """
     if -balance.pending <= balance.drift <= 0:
         return ""
-    what = "accepted and neither counted nor pending" if balance.drift > 0 else "counted that were never accepted"
-    return f"{abs(balance.drift)} increments were {what}"
+    what = "accepted and neither counted nor pending" if balance.drift > 0 else "counted but never accepted"
+    return f"{amount(abs(balance.drift), 'increment was', 'increments were')} {what}"
 
 
 class _AuditTable:
@@ -202,17 +202,17 @@ def _sentences(marks: Mapping[str, int], ledger: "Ledger", balance: Balance | No
     tally = ledger.tally
     yield f"counters: {marks[AGREES]} agree, {marks[DIFFERS]} differ, {marks[UNKNOWN]} can't be judged"
     yield (
-        f"receipts: {ledger.receipts}, of {tally.applied} increments applied, {tally.deduplicated} deduplicated,"
-        f" {tally.dead} dead-lettered"
+        f"receipts: {ledger.receipts}, of {amount(tally.applied, 'increment')} applied,"
+        f" {tally.deduplicated} deduplicated, {tally.dead} dead-lettered"
     )
     if ledger.compared:
         yield f"counts by time: {ledger.compared} hours and days compared with the shorter periods in them"
     if balance is None:
         yield "pending: not known here, the broker is elsewhere"
     elif balance.drift:
-        yield f"pending: {balance.pending} increments, some of them being settled; drift {balance.drift}"
+        yield f"pending: {amount(balance.pending, 'increment')}, some of them being settled; drift {balance.drift}"
     else:
-        yield f"pending: {balance.pending} increments; drift 0: no increment is missing"
+        yield f"pending: {amount(balance.pending, 'increment')}; drift 0: no increment is missing"
 
 
 # The counts by time in an audit: finds where the shorter periods of a longer one do not add up to it.

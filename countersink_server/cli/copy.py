@@ -13,7 +13,7 @@ from countersink_server.move.copier import WHAT, Copier, CopyReport, Place
 from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
-from shared.model.errors import CountersinkError, SettingsError
+from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.moving import Origin, name_of_copy
 from shared.wiring.moving import end_of, file_of, lines_of, origin_in
 
@@ -84,7 +84,7 @@ async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> No
     waiting = await origin.waiting()
     _warn(waiting)
     if waiting:
-        note(f"countersink: {waiting} increments were accepted, and not applied yet: they are not in {file}")
+        note(f"countersink: not in {file}, since not applied yet: {amount(waiting, 'increment')}")
 
 
 async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:
@@ -132,11 +132,11 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
         _warn(waiting)
     flush()
     if report.differences:
-        raise CountersinkError(f"{len(report.differences)} differences, see above")
+        raise CountersinkError(f"{amount(len(report.differences), 'difference')}, see above")
     if waiting and not options.dry_run:
         raise CountersinkError(
-            f"{waiting} increments were not applied in the origin: stop what counts there, let a flusher apply them,"
-            " and copy again"
+            f"not applied in the origin: {amount(waiting, 'increment')}. Stop what counts there, let a flusher apply"
+            " them, and copy again"
         )
 
 

@@ -28,7 +28,7 @@ from countersink_server.cli.target import (
     url_of,
 )
 from shared.model.buckets import written
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, amount
 
 _WAIT: Final = 10.0
 _PAGE: Final = 1_000
@@ -202,7 +202,11 @@ async def _change(client: AsyncClient, options: argparse.Namespace) -> None:
 async def _shards(client: AsyncClient, options: argparse.Namespace) -> None:
     compact = options.compact is not None
     now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
-    tell(json_of({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
+    tell(
+        json_of({"name": options.name, "shards": now})
+        if options.json
+        else f"{options.name}  has {amount(now, 'shard')}"
+    )
 
 
 async def _get(client: AsyncClient, options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from countersink_server.serve.run import ready, replay_of
 from flusher.dead_letters.desk import LetterPass, ReplayOutcome
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, sums_of
 from shared.config.settings import Settings, promise_of
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, amount
 from shared.model.words import Receipt
 from shared.wiring.process import Parts
 
@@ -88,7 +88,7 @@ async def _list(options: argparse.Namespace) -> None:
 
 
 def _how_many(number: int, *, more: bool, complete: bool) -> str:
-    letters = "1 dead letter" if number == 1 else f"{number or 'no'} dead letters"
+    letters = amount(number, "dead letter") if number else "no dead letters"
     if more:
         return f"{letters}, and there are more: --limit shows them"
     if complete:
@@ -135,7 +135,8 @@ async def _replay(options: argparse.Namespace) -> None:
         tell(_summed(total) if complete or options.ids else f"{_summed(total)}; {_NOT_ALL}")
     _tell_missed(wanted, complete=complete)
     if total["letters_left"]:
-        raise CountersinkError(f"{total['letters_left']} dead letters are left, for the reasons above")
+        left = amount(total["letters_left"], "dead letter is", "dead letters are")
+        raise CountersinkError(f"{left} left, for the reasons above")
 
 
 async def _drop(options: argparse.Namespace) -> None:
@@ -176,7 +177,7 @@ _STATES: Final = {
 
 def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     sums = sums_of(opened.envelopes)
-    what = f"{_increments(opened.increments)}: {_some(sums)}" if sums else "nothing that can be read"
+    what = f"{amount(opened.increments, 'increment')}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
     note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
     return plain(f"{opened.id}  {opened.published}  {what}  ({opened.letter.reason or 'no reason'}){note}")
@@ -188,7 +189,7 @@ def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     if opened.flaw is not None:
         what = "dropped; it was unreadable"
     elif number:
-        what = f"{_increments(number)} dropped: {_some(sums_of(left, found))}"
+        what = f"{amount(number, 'increment')} dropped: {_some(sums_of(left, found))}"
     else:
         what = "removed; nothing was left to drop"
     return plain(f"{opened.id}  {what}")
@@ -203,7 +204,7 @@ def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str
     yield f"state       {_STATES[opened.state(found)]}" + (f": {plain(opened.flaw)}" if opened.flaw else "")
     if opened.flaw is None:
         yield f"receipt     {plain(opened.envelope_id or opened.envelopes[0].key)}"
-        yield f"holds       {_increments(opened.increments)}"
+        yield f"holds       {amount(opened.increments, 'increment')}"
         for envelope in opened.envelopes:
             state = found[envelope.key].state if envelope.key in found else "without a receipt"
             for counter, delta in envelope.sums.items():
@@ -240,13 +241,13 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
 def outcome_of(outcome: ReplayOutcome) -> str:
     said = []
     if outcome.counted:
-        said.append(f"{_increments(outcome.counted)} counted")
+        said.append(f"{amount(outcome.counted, 'increment')} counted")
     if outcome.already:
-        said.append(f"{_increments(outcome.already)} counted before")
+        said.append(f"{amount(outcome.already, 'increment')} counted before")
     if outcome.dropped:
-        said.append(f"{_increments(outcome.dropped)} dropped before")
+        said.append(f"{amount(outcome.dropped, 'increment')} dropped before")
     if outcome.why is not None:
-        left = f"{_increments(outcome.left)} left" if outcome.left else "left"
+        left = f"{amount(outcome.left, 'increment')} left" if outcome.left else "left"
         said.append(f"{left}: {outcome.why}")
     return plain(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
 
@@ -254,10 +255,6 @@ def outcome_of(outcome: ReplayOutcome) -> str:
 def json_of_outcome(outcome: ReplayOutcome) -> str:
     numbers = {name: getattr(outcome, name) for name in ("counted", "already", "dropped", "left")}
     return json_line({"id": outcome.opened.id} | numbers | {"why": outcome.why})
-
-
-def _increments(number: int) -> str:
-    return "1 increment" if number == 1 else f"{number} increments"
 
 
 def _some(sums: Mapping[str, int]) -> str:

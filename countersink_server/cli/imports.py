@@ -13,7 +13,7 @@ from countersink_server.cli.setup import add, connected
 from countersink_server.cli.target import line_of
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings, receipts_live
-from shared.model.errors import CountersinkError, SettingsError
+from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
 from shared.wiring import datastore, moving
 from shared.wiring.process import Parts
@@ -160,7 +160,7 @@ class Report:
             self._count(one)
             if one.flaw or self.all_ or (self.dry and one.added):
                 self._tell(one)
-        self._bar.show_at_times(f"{self.found} counters, {self.changed} with something to add")
+        self._bar.show_at_times(f"{amount(self.found, 'counter')}, {self.changed} with something to add")
 
     def _count(self, one: ImportOutcome) -> None:
         self.found += 1
@@ -189,5 +189,6 @@ class Report:
                 f" {self.refused} not imported"
             )
             if self.left_out:
-                tell(f"left out: {self.left_out} entities that the other application does not count either")
+                entities = amount(self.left_out, "entity", "entities")
+                tell(f"left out: {entities} that the other application does not count either")
         flush()

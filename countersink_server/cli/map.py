@@ -21,7 +21,7 @@ from shared.counters.job_result import JobResults
 from shared.counters.start_job import starter_of
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
-from shared.model.errors import CountersinkError, TransientError
+from shared.model.errors import CountersinkError, TransientError, amount
 from shared.model.jobs import (
     ADD,
     COMPACT,
@@ -74,7 +74,7 @@ def report(job: JobStatus, *, as_json: bool, resumed: bool = False) -> None:
         raise CountersinkError(f"job {job.id} failed: {job.reason}")
     if job.failed:
         examples = "; ".join(f"{counter}: {reason}" for counter, reason in job.examples)
-        raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
+        raise CountersinkError(f"{amount(job.failed, 'counter')} could not be changed, among them {examples}")
 
 
 def _plain(job: JobStatus) -> dict[str, Any]:

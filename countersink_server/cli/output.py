@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from shared.model.errors import amount
+
 
 def say(line: str) -> None:
     """Print a line of a long-running process. A closed standard output is no error: the process goes on."""
@@ -144,7 +146,7 @@ def line(job: "JobStatus", pace: JobPace) -> str:
     """The text of the line: counters visited, share done, seconds left."""
     share = min(math.floor(job.share * 100), 99) if job.state == "running" else 100  # "100%" is for the end
     done = WIDTH * share // 100
-    text = f"[{'#' * done}{'.' * (WIDTH - done)}] {share:3}%  {job.visited:,} counters"
+    text = f"[{'#' * done}{'.' * (WIDTH - done)}] {share:3}%  {amount(job.visited, 'counter')}"
     if (rate := pace.rate()) is not None:
         text += f"  {rate:,.0f}/s" if rate >= 1 else f"  {rate:.1g}/s"
     if (left := pace.left()) is not None:

@@ -15,7 +15,7 @@ from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.target import add_only_data, settings_of, with_data
 from shared.config.findings import FAIL, OK, Finding
 from shared.config.settings import Settings
-from shared.model.errors import CountersinkError, TransientError
+from shared.model.errors import CountersinkError, TransientError, amount
 from shared.runtime.retry import Backoff, insist, tries
 from shared.wiring import doctor, feed
 from shared.wiring.files import all_files, backup, data_file
@@ -134,8 +134,8 @@ async def _sweep(options: argparse.Namespace) -> None:
             while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
                 pass
         except CountersinkError as error:
-            raise CountersinkError(f"after {deleted} receipts: {error}") from error
-    _tell({"deleted": deleted} if options.json else f"{deleted} expired receipts deleted")
+            raise CountersinkError(f"after {amount(deleted, 'receipt')}: {error}") from error
+    _tell({"deleted": deleted} if options.json else f"{amount(deleted, 'expired receipt')} deleted")
 
 
 async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
@@ -144,7 +144,8 @@ async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
 
 async def _backup(options: argparse.Namespace) -> None:
     copied = await asyncio.to_thread(backup, settings_of(options), options.file)
-    said = f"{copied.counters:,} counters, {copied.pending:,} pending messages, {copied.size:,} bytes"
+    pending = amount(copied.pending, "pending message")
+    said = f"{amount(copied.counters, 'counter')}, {pending}, {copied.size:,} bytes"
     _tell(
         {"file": str(options.file), **copied._asdict()}
         if options.json

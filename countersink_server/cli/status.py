@@ -16,7 +16,7 @@ from countersink_server.cli.arguments import Commands, command
 from countersink_server.cli.output import flush, json_of, lasting, tell
 from countersink_server.cli.target import add_only_service, key_of_caller, naming_the_url, url_of, with_key
 from shared.model.buckets import written
-from shared.model.errors import CountersinkError
+from shared.model.errors import CountersinkError, amount
 
 ANSWER_WITHIN: Final = 5.0
 """Seconds for each answer. Nothing is tried again: no answer is a status, too."""
@@ -167,13 +167,7 @@ def _dead(found: Mapping[str, Any]) -> str:
 
 def _pending(found: Mapping[str, Any]) -> str:
     number = found["pending"]
-    text = (
-        "not known here: the broker is elsewhere"
-        if number is None
-        else "1 increment"
-        if number == 1
-        else f"{number:,} increments"
-    )
+    text = "not known here: the broker is elsewhere" if number is None else amount(number, "increment")
     if found["oldest_pending_seconds"]:
         text += f"; the oldest has been waiting for {lasting(found['oldest_pending_seconds'])}"
     elif found["oldest_held_seconds"]:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import Millis
-from shared.model.errors import SettingsError, TransientError
+from shared.model.errors import SettingsError, TransientError, amount
 from shared.model.feed import Change, Event, Reach, Told, changed, reached, rule_of
 from shared.model.words import Lately
 from shared.ports.feed import FeedBook, Owed, Receiver
@@ -143,7 +143,7 @@ class Announcer:
                 "%s did not take %s of the feed, which will be told again: %s. See that COUNTERSINK_FEED_TO names the"
                 " receiver, and that it can take events",
                 self._where,
-                "1 event" if refused == 1 else f"{refused} events",
+                amount(refused, "event"),
                 why,
             )
         elif not refused and self._failed_rounds:

@@ -29,6 +29,7 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
     TransientError,
+    amount,
     said_of_bug,
 )
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
@@ -400,7 +401,7 @@ class Flush:
     async def _met_bug(self, plan: Plan, error: Exception) -> None:
         """Find the envelope that meets the bug. The commit may have happened all the same: receipts tell."""
         metrics.FLUSH_RETRIES.labels("bug").inc()
-        _log.error("a commit of %d envelopes hit an unexpected error", len(plan.envelopes), exc_info=error)
+        _log.error("a commit of %s hit an unexpected error", amount(len(plan.envelopes), "envelope"), exc_info=error)
         self._bugs += len(plan.envelopes) == 1
         if self._bugs > MOST_BUGS:
             raise error
@@ -496,7 +497,7 @@ class Flush:
             if tokens := [held.delivery.token for held in done if held.delivery.token]:
                 await (self._letters or self._tools.subscription).ack(tokens, self._floor)
         except TransientError as error:
-            _log.warning("an ack failed; %d messages will come again: %s", len(done), error)
+            _log.warning("an ack failed; %s will come again: %s", amount(len(done), "message"), error)
         await self._settle_entries(keys)
 
     async def _settle_entries(self, keys: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from flusher.flush.window import FlushPolicy, Window
 from flusher.shards import CounterCooler, CounterGrower
 from shared.fleet.fleet_view import FleetView
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
-from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
+from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, amount, said_of_bug
 from shared.model.fleet import HOLDS, REPORTS, WATCHES, Fleet, gone, leaves, reported
 from shared.model.words import Delivery
 from shared.ports.broker import Subscription
@@ -52,7 +52,7 @@ class NewerMessages:
         now = self._clock.monotonic()
         if now - self._said >= LEFT_FOR:
             last = delivery.message_id
-            _log.error("%d messages need a newer process, the last one is %s: %s", self._number, last, why)
+            _log.error("%s for a newer process, the last one is %s: %s", amount(self._number, "message"), last, why)
             self._said, self._number = now, 0
 
     async def put_off(self) -> None:
@@ -64,7 +64,7 @@ class NewerMessages:
         try:
             await self._subscription.extend([delivery.token for delivery in taken], LEFT_FOR)
         except TransientError as error:
-            _log.warning("%d messages for newer processes wait until their leases end: %s", len(taken), error)
+            _log.warning("%s for newer processes, until the leases end: %s", amount(len(taken), "message"), error)
 
     def oldest(self) -> BrokerMillis | None:
         """When the oldest message was published that is not applied, as a newer process has to do it; None once none

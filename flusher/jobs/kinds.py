@@ -28,6 +28,7 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
     TransientError,
+    amount,
 )
 from shared.model.jobs import DELETE, EXPIRE, Job, Span
 from shared.model.receipts import Tally, notes_of_commit
@@ -262,7 +263,7 @@ class Compacting:
                     raise
                 return False, "it is written to all the time, on all its shards"
             if number > job.number:
-                raise ContendedError(f"{name!r} has {number} shards now, and must have {job.number}")
+                raise ContendedError(f"{name!r} has {amount(number, 'shard')} now, and must have {job.number}")
             if not done:
                 metrics.COMPACTIONS.labels("job").inc()
             return True, None

@@ -15,7 +15,7 @@ from typing import Final
 from ingest.access.rates import NewQuota
 from shared.config.lists import NameLimit
 from shared.model.buckets import Monotonic
-from shared.model.errors import OverloadedError, ShareError, TransientError
+from shared.model.errors import OverloadedError, ShareError, TransientError, amount
 from shared.model.words import View
 from shared.ports.overlay import Overlay
 from shared.ports.store import CounterNames, ShardNumbers
@@ -62,8 +62,8 @@ class _Room:
             return None
         under = f"under the prefix {prefix!r}" if prefix else "in all"
         return (
-            f"COUNTERSINK_MAX_COUNTERS allows {most} counters {under}, and there are as many: {name[:100]!r} would be a"
-            " new one. Counters that exist still count; delete others to make room"
+            f"COUNTERSINK_MAX_COUNTERS allows {amount(most, 'counter')} {under}, and there are as many: {name[:100]!r}"
+            " would be a new one. Counters that exist still count; delete others to make room"
         )
 
 

@@ -15,6 +15,7 @@ from shared.model.errors import (
     TooLargeError,
     TransientError,
     UnkeptError,
+    amount,
 )
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, Publisher, Subscription, at_any_time
@@ -266,8 +267,8 @@ class Spool:
         if step.refused and now >= self._quiet_until:
             self._quiet_until = now + PAUSE
             _log.error(
-                "the broker refuses %d messages of the spool; it keeps them, and tries again every %g s: %s",
-                len(step.refused),
+                "the broker refuses %s of the spool, which keeps what is refused, and tries again every %g s: %s",
+                amount(len(step.refused), "message"),
                 PAUSE,
                 step.error,
             )

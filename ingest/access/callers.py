@@ -21,7 +21,7 @@ from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.config.lists import Network
 from shared.http.shares import FairLock
-from shared.model.errors import OverloadedError
+from shared.model.errors import OverloadedError, amount
 from shared.model.words import ALL_DELTAS, Deltas, Increment
 from shared.runtime.ids import of_key
 
@@ -266,8 +266,8 @@ class Caller(NamedTuple):
         if self.public is not None and increments > self.public.most:
             raise BodyError(
                 413,
-                f"one request may hold {self.public.most} increments with this publishable key, this one holds"
-                f" {increments}: send several",
+                f"one request may hold {amount(self.public.most, 'increment')} with this publishable key, this one"
+                f" holds {increments}: send several",
             )
 
     def spend(self, increments: int) -> None:

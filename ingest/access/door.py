@@ -23,6 +23,7 @@ from ingest.http.requests import target_of
 from shared.config.lists import Network
 from shared.config.settings import Settings
 from shared.http.shares import peer_of, tenant_of
+from shared.model.errors import amount
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.retry import forever
 
@@ -302,8 +303,8 @@ def _read(public: Public, target: Target) -> None:
     if asked > public.most:
         raise Problem(
             422,
-            f"one request may read {public.most} counters with this publishable key, and this one may read {asked}:"
-            f" add limit={public.most}, or name fewer",
+            f"one request may read {amount(public.most, 'counter')} with this publishable key, and this one may read"
+            f" {asked}: add limit={public.most}, or name fewer",
             field="limit",
         )
     public.read(asked)

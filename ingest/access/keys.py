@@ -23,7 +23,7 @@ import orjson
 from ingest.access.rates import NEW_AN_HOUR, Bucket, NewCounters, NewQuota, Public, burst_of, client_rate_of
 from ingest.parsing.parse import ObjectShape, flaw_of_flag, must_be, whole_from
 from shared.config.lists import flaw_of_origin
-from shared.model.errors import SettingsError
+from shared.model.errors import SettingsError, amount
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
 from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas
 from shared.runtime.clock import Clock
@@ -358,7 +358,7 @@ class KeyRing:
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
-        _log.warning("read %s from %s", "1 key" if len(self._keys) == 1 else f"{len(self._keys)} keys", self._file)
+        _log.warning("read %s from %s", amount(len(self._keys), "key"), self._file)
         return True
 
     def _parsed(self, content: bytes) -> KeysFile:

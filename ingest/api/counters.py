@@ -37,7 +37,7 @@ from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock
 from shared.model.buckets import written_at
-from shared.model.errors import CrowdedError, NotAloneError, UnrankedError
+from shared.model.errors import CrowdedError, NotAloneError, UnrankedError, amount
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
 from shared.ports.overlay import Overlay
@@ -380,7 +380,7 @@ class ShardRoutes:
             raise BodyError(422, f"'shards' {flaw}", "shards")
         if self._new_names is not None:
             await self._new_names.check(name)
-        note(call.caller, f"give {name!r} {body.shards} shards" + (", compacted" if body.compact else ""))
+        note(call.caller, f"give {name!r} {amount(body.shards, 'shard')}" + (", compacted" if body.compact else ""))
         if body.compact:
             await self._compact(name, body.shards)
         return Shards(name, await self._store.raise_shards(name, body.shards))

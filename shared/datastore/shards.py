@@ -19,7 +19,7 @@ from shared.datastore.keys import (
     transform,
 )
 from shared.model.buckets import Monotonic
-from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
+from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, amount
 from shared.model.words import SHARD_FULL, Lately, Receipt, moved
 
 BIG: Final = 2**40
@@ -182,7 +182,7 @@ async def _request(client: DatastoreClient, place: DatastorePlace, counter: str,
             raise CrowdedError(flaw)
     given = moved(counts, sum(integer(one.entity, COUNT) for one in leaving))
     if given is None:
-        raise CrowdedError(f"{counter} holds too much for {target} shards")
+        raise CrowdedError(f"{counter} holds too much for {amount(target, 'shard')}")
     request = client.commit_request()
     for one in leaving:
         delete(request, one)

@@ -6,6 +6,11 @@ from typing import Final
 from shared.model.buckets import StoreMillis
 
 
+def amount(number: int, one: str, many: str = "") -> str:
+    """How a text says this number of something: "1 counter", "2 counters"."""
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {many or one + 's'}"
+
+
 class CountersinkError(Exception):
     """The base of all errors of Countersink."""
 

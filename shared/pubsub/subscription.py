@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, Instant
-from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
+from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError, amount
 from shared.model.jobs import Lease, Task, written
 from shared.model.words import Delivery, Lately, Letter, Message, batches
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
@@ -266,7 +266,7 @@ class PubsubSubscription:
         try:
             await self._leases.give_back([one.ack_id for one in pulled])
         except TransientError as error:
-            _log.warning("%d messages are delivered again only when their leases run out: %s", len(pulled), error)
+            _log.warning("not delivered again until the leases run out: %s: %s", amount(len(pulled), "message"), error)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import orjson
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.buckets import BrokerMillis, StoreMillis
-from shared.model.errors import UnreadableError
+from shared.model.errors import UnreadableError, amount
 from shared.model.words import Delivery, Envelope, Message
 from shared.sqlite.data_file import uri_of
 from shared.sqlite.database import Database
@@ -117,9 +117,9 @@ class SpoolSetup(SqliteSetup):
         found = []
         if rows.oldest is not None:
             age = max(time.time() - rows.oldest / 1000, 0.0)
-            said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: start an ingest with this"
+            said = f"{amount(rows.waiting, 'envelope')} for Pub/Sub, up to {age:.0f} s old: start an ingest with this"
             found.append(Finding(WARN, PART, f"{self._path}: {said} spool; if one runs, its log says why they wait"))
         if rows.buried:
-            said = f"{rows.buried} envelopes can never be sent, and are not counted: countersink dlq list shows them"
+            said = f"not sent, and not counted: {amount(rows.buried, 'envelope')}. countersink dlq list shows them"
             found.append(Finding(FAIL, PART, f"{self._path}: {said}"))
         return found or [Finding(OK, PART, f"{self._path}: nothing waits in it")]

@@ -23,6 +23,7 @@ from shared.model.errors import (
     RefusedError,
     ShardFullError,
     ShrunkError,
+    amount,
 )
 from shared.model.imports import Mark
 from shared.model.receipts import Promise
@@ -121,7 +122,7 @@ def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rec
     leaving = sum(count for shard, count in counts.items() if shard >= num_shards)
     given = moved([counts.get(shard, 0) for shard in range(num_shards)], leaving)
     if given is None:
-        raise CrowdedError(f"{counter} holds too much for {num_shards} shards")
+        raise CrowdedError(f"{counter} holds too much for {amount(num_shards, 'shard')}")
     (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
     db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
     for shard, part in enumerate(given):

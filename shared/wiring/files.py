@@ -14,7 +14,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.membership import SpoolHolders
 from shared.model.buckets import Instant
-from shared.model.errors import SettingsError
+from shared.model.errors import SettingsError, amount
 from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
@@ -189,9 +189,9 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
     metrics.SPOOL_BURIED.set(buried)
     if buried:
         _log.error(
-            "%s: %d envelopes can't be sent, and are NOT counted: see countersink dlq list, then replay or drop them",
+            "%s: %s can't be sent, and NOT counted: see countersink dlq list, then replay or drop them",
             file,
-            buried,
+            amount(buried, "envelope"),
         )
     with database.reading() as db:
         spool_id = sighting_of(db).id
@@ -218,10 +218,10 @@ def _warn_of_what_is_left_behind(settings: Settings) -> None:
     rows = spooled_in(file)
     if rows.waiting:
         _log.error(
-            "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
+            "%s: %s accepted and NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
             " that setting, until they are sent",
             file,
-            rows.waiting,
+            amount(rows.waiting, "envelope"),
             settings.spool,
         )
 

@@ -69,7 +69,7 @@ def test_what_agrees_is_counted_and_shown_when_it_is_asked_for(tmp_path: Path, d
 
 
 def test_what_was_swept_is_still_known(tmp_path: Path, db: Any) -> None:
-    assert run("sweep", cwd=tmp_path).out == "1 expired receipts deleted\n"
+    assert run("sweep", cwd=tmp_path).out == "1 expired receipt deleted\n"
     done = audit(tmp_path, "--all")
     assert (done.code, done.out.split()[:3]) == (0, ["agrees", "a", str(2**63 + 5)])
 

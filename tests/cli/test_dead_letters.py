@@ -256,7 +256,7 @@ def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
     execute(folder, "UPDATE messages SET since = 0")
     assert run("sweep", cwd=folder).out == "0 expired receipts deleted\n"
     assert dlq(folder, "drop", "2", "3").code == 0
-    assert run("sweep", cwd=folder).out == "1 expired receipts deleted\n"
+    assert run("sweep", cwd=folder).out == "1 expired receipt deleted\n"
 
 
 @pytest.mark.parametrize(("complete", "more"), [(True, ""), (False, "; Pub/Sub does not tell how many there are")])

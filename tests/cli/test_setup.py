@@ -200,7 +200,7 @@ def test_a_sweep_deletes_all_that_have_expired_and_says_how_many(tmp_path: Path)
     file = made(tmp_path)
     expired(file, 2_500)
     done = run("sweep", cwd=tmp_path)
-    assert done == (0, "2500 expired receipts deleted\n", [])
+    assert done == (0, "2,500 expired receipts deleted\n", [])
     assert run("sweep", cwd=tmp_path).out == "0 expired receipts deleted\n"
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]

@@ -311,7 +311,7 @@ async def test_a_sweep_deletes_all_that_have_expired(ready: Cloud) -> None:
         )
         await store.apply(Commit(receipts, ()))
     await store.apply(Commit((Receipt("young", StoreMillis(now + 3_600_000)),), ()))
-    assert await ready.run("sweep") == (0, "1200 expired receipts deleted\n", [])
+    assert await ready.run("sweep") == (0, "1,200 expired receipts deleted\n", [])
     assert await ready.run("sweep") == (0, "0 expired receipts deleted\n", [])
     assert set((await store.receipts(["young", "r1"])).found) == {"young"}
 

@@ -137,7 +137,7 @@ async def test_what_waits_in_a_file_that_is_not_used_any_more_is_said(
     for other in (replace(usual, spool="off"), replace(usual, spool=str(tmp_path / "other.db"))):
         caplog.clear()
         await opened(other)
-        assert "1 envelopes were accepted and are NOT sent" in caplog.text
+        assert "1 envelope accepted and NOT sent" in caplog.text
     caplog.clear()
     await opened(usual)
     assert "NOT sent" not in caplog.text
@@ -150,7 +150,7 @@ async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, ca
     for _ in range(2):
         caplog.clear()
         await opened(settings)
-        assert "1 envelopes can't be sent, and are NOT counted: see countersink dlq list" in caplog.text
+        assert "1 envelope can't be sent, and NOT counted: see countersink dlq list" in caplog.text
         assert metrics.SPOOL_BURIED.get() == 1
     marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
     assert marks[-1] == FAIL
