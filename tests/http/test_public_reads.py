@@ -1,17 +1,22 @@
 """Publishable keys with the scope read: what a page may read with one, and what a stranger who copies it can do."""
 
 import contextlib
-from collections.abc import AsyncIterator
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from ingest.access.keys import parse
+from shared.config.settings import rules_of
+from tests.http import test_watch
 from tests.http.answer import Answer
 from tests.http.both_ways import connected
 from tests.http.keys import SHOP, keys_file
 from tests.http.service import Service, running
+from tests.meta.checkout import ROOT
 from tests.world.manual_clock import ManualClock
 
 READS: Final = {"publishable": True, "scopes": ["read"], "prefixes": ["page:"], "origins": [SHOP]}
@@ -25,7 +30,7 @@ async def site(folder: Path, **entry: Any) -> AsyncIterator[tuple[Service, str, 
     """A service with the counter page:a, a key that may read it, and the clock of the key's rates."""
     writes = READS | {"scopes": ["write"]}
     file, keys = keys_file(folder, all={}, site=READS | entry, writes=writes, other=READS | {"prefixes": ["z:"]})
-    async with running(folder, keys_file=str(file)) as service:
+    async with running(folder, keys_file=str(file), windows=rules_of("=day/1y")) as service:
         ring, clock = service.ingest.door._ring, ManualClock()
         assert ring is not None
         ring._clock = clock
@@ -80,24 +85,6 @@ async def test_a_page_follows_a_stream(tmp_path: Path) -> None:
         await client.ask(head.encode())
         await client.until(lambda: b'"value":1' in client.seen)
         assert f"{ALLOWED}: {SHOP}".encode() in client.seen
-
-
-async def test_what_a_stranger_with_the_key_can_not_do(tmp_path: Path) -> None:
-    async with site(tmp_path) as (service, key, _):
-        for method, target, status in (
-            ("GET", "/v1/counters/secret", 403),
-            ("GET", "/v1/counters?name=page:a&name=secret", 403),
-            ("GET", "/v1/counters?prefix=secret&limit=9", 200),  # it is not listed
-            ("POST", "/v1/counters/page:a", 403),
-            ("DELETE", "/v1/counters/page:a", 403),
-            ("GET", "/v1/jobs", 403),
-            ("GET", "/v1/receipts/x", 403),
-            ("GET", "/metrics", 403),
-            ("GET", "/openapi.json", 403),
-        ):
-            found = await service.ask(method, f"{target}{'&' if '?' in target else '?'}key={key}", headers=PAGE)
-            assert found.status == status, target
-            assert status == 403 or found.json["counters"] == []
 
 
 async def test_a_request_that_counts_without_an_origin_is_told_so(tmp_path: Path) -> None:
@@ -178,3 +165,50 @@ async def test_all_clients_of_a_key_have_one_rate_and_reading_takes_nothing_from
         assert (await get(service, "/v1/counters/page:a", key, PAGE)).status == 200
         clock.turn(1)
         assert (await get(service, "/v1/counters?limit=20", key, PAGE, client=1)).status == 200
+
+
+TABLE: Final = (ROOT / "docs" / "live-number.md").read_text().partition("| somebody with the key | can do it? |")[2]
+STRANGER: Final[dict[str, list[tuple[str, str, int]] | Callable[..., object]]] = {
+    "reads counters, lists, streams and counts by time under `page:`": [
+        ("GET", "/v1/counters/page:a", 200),
+        ("GET", "/v1/counters?prefix=page:", 200),
+        ("GET", "/v1/counters/page:a/series?by=day", 200),
+    ],
+    "reads another counter, or learns its name": [
+        ("GET", "/v1/counters/secret", 403),
+        ("GET", "/v1/counters?name=page:a&name=secret", 403),
+        ("GET", "/v1/counters/secret/series?by=day", 403),
+        ("GET", "/v1/counters/secret/watch", 403),
+    ],
+    "uses the key in pages of another site": test_its_pages_read_and_see_the_answer,
+    "counts": [("POST", "/v1/counters/page:a", 403), ("POST", "/v1/increments", 403)],
+    "changes, deletes or exports counters, sees jobs, receipts or metrics": [
+        ("PUT", "/v1/counters/page:a", 403),
+        ("POST", "/v1/counters/page:a/reset", 403),
+        ("DELETE", "/v1/counters/page:a", 403),
+        ("POST", "/v1/jobs", 403),
+        ("GET", "/v1/jobs", 403),
+        ("GET", "/v1/receipts/x", 403),
+        ("GET", "/metrics", 403),
+        ("GET", "/metrics/counters", 403),
+        ("GET", "/openapi.json", 403),
+    ],
+    "reads very often": test_each_client_may_read_so_many_counters_a_second,
+    "reads many counters at once": test_one_request_reads_no_more_than_a_second_s_worth,
+    "keeps others from counting by reading": (
+        test_all_clients_of_a_key_have_one_rate_and_reading_takes_nothing_from_counting
+    ),
+    "opens streams until no more fit": test_watch.test_a_client_has_a_share_and_others_the_rest,
+}
+"""For each row of the page: requests with their answers, or the test that does it."""
+
+
+async def test_what_a_stranger_with_the_key_can_do(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", TABLE.partition("\n\n")[0], re.MULTILINE)
+    assert rows == [*STRANGER]
+    async with site(tmp_path, rate=1e3, client_rate=1e3) as (service, key, _):
+        asked = (does for does in STRANGER.values() if isinstance(does, list))
+        for method, target, status in itertools.chain(*asked):
+            found = await service.ask(method, f"{target}{'&' if '?' in target else '?'}key={key}", headers=PAGE)
+            assert found.status == status, target
+        assert (await get(service, "/v1/counters?prefix=secret&limit=9", key, PAGE)).json["counters"] == []
