@@ -179,6 +179,16 @@ async def test_a_row_has_a_spark_line_and_a_trend_where_counts_by_time_are_kept(
 
 
 @IN_CHROMIUM
+async def test_it_says_that_it_waits_and_why_there_are_no_trends(service: Service, tab: Tab) -> None:
+    await service.incr("other")
+    await tab.before(
+        "const ask = fetch; window.fetch = (...all) => new Promise(go => (window.go = go)).then(() => ask(...all))"
+    )
+    await tab.show(service.url, "Loading…")
+    await tab.until("go() || document.body.innerText.includes('1 counter. No trends: the setting COUNTERSINK_WINDOWS')")
+
+
+@IN_CHROMIUM
 async def test_pinned_counters_come_first_and_share_a_chart(
     service: Service, tab: Tab, axe: str, tmp_path: Path
 ) -> None:
@@ -192,7 +202,7 @@ async def test_pinned_counters_come_first_and_share_a_chart(
     await tab.until(f"{names} === 'page:c,page:b,page:a,z'")
     await reloaded(tab)
     await tab.until(f"{names} === 'page:c,page:b,page:a,z'")
-    assert await tab.run("document.querySelectorAll('[aria-pressed=true]').length") == 2
+    assert await tab.run("document.querySelectorAll('.pin[aria-pressed=true]').length") == 2
     await tab.run("[...document.querySelectorAll('a')].find(one => one.textContent === 'Pinned in one chart').click()")
     await tab.until("document.body.innerText.includes('5 in all.')")
     assert (
@@ -270,6 +280,12 @@ async def test_counters_are_found_by_a_part_and_a_slash_goes_to_the_search(servi
     await tab.press("/")
     await tab.until("document.body.innerText.includes('contains “ome/”')")
     assert await tab.run("location.hash") == "#/?find=ome%2F"
+    await tab.run("document.querySelector('.slash').click()")
+    await reloaded(tab)
+    await tab.until("document.querySelector('.slash')?.getAttribute('aria-pressed') === 'false'")
+    await tab.press("/")
+    await tab.run("new Promise(done => setTimeout(done))")
+    assert await tab.run("document.activeElement.id !== 'search'")
 
 
 @IN_CHROMIUM

@@ -10,10 +10,11 @@ import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
 import { deadLetters } from "./letters.js";
 import { follow } from "./live.js";
-import { MOST } from "./pins.js";
+import { MOST, hasSlash } from "./pins.js";
 import { pipeline } from "./pipeline.js";
 
 const INTERVAL = 2000;
+const PATIENCE = 300; // milliseconds after which the page says that it waits
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 const dialog = document.getElementById("key-dialog");
@@ -21,6 +22,7 @@ const field = document.getElementById("key-text");
 let turn = 0;
 let shown = null;
 let timer = 0;
+let waiting = 0;
 let following = new AbortController();
 
 function found() {
@@ -69,7 +71,11 @@ function show() {
     clearTimeout(timer); // of another update that was under way at the same time
     if (mine === turn) timer = setTimeout(again, INTERVAL);
   };
-  view.refresh = again;
+  view.refresh = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(tell, PATIENCE, "Loading…", false);
+    again();
+  };
   view.follow = () => {
     following.abort();
     following = new AbortController();
@@ -77,12 +83,13 @@ function show() {
   };
   shown = view;
   view.follow();
-  again();
+  view.refresh();
 }
 
 document.addEventListener("visibilitychange", () => shown.follow());
 
 function tell(text, bad) {
+  clearTimeout(waiting);
   say(state, text);
   state.classList.toggle("bad", bad);
 }
@@ -114,7 +121,7 @@ document.getElementById("key-form").addEventListener("submit", (event) => {
   use(field.value.trim());
 });
 addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (event.key !== "/" || !hasSlash() || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
   event.preventDefault();
   if (!shown.search) {
     history.pushState(null, "", "/#/");

@@ -1,10 +1,9 @@
 // What an operator would look at first: each check is fine or needs somebody, and says why.
 
-import { el, number, say, seconds } from "./dom.js";
+import { el, number, say, seconds, some } from "./dom.js";
 
 const REPEATED = "receipts exist"; // retries because of second uses of an id
 const MOST_RETRIES = 0.1; // of the commits
-const some = (count, one, many) => `${number(count)} ${count === 1 ? one : many}`;
 const ELSEWHERE = [null, "Not known here, since this process does not flush. Flushers have metrics of their own."];
 const doesNotFlush = (of, broker) => broker === "pubsub" && !of("pulled_messages_total");
 
@@ -20,7 +19,7 @@ const CHECKS = {
     const dead = of("dead_lettered_messages_total") ?? 0;
     if (!dead && doesNotFlush(of, broker)) return ELSEWHERE;
     if (!dead) return [true, "None since the start."];
-    return [false, `${some(dead, "message", "messages")} since the start. They are not counted unless somebody has replayed them.`];
+    return [false, `${some(dead, "message")} since the start. They are not counted unless somebody has replayed them.`];
   },
   Contention: (of, all, broker) => {
     if (doesNotFlush(of, broker)) return ELSEWHERE;
@@ -30,13 +29,13 @@ const CHECKS = {
     const sum = retries.reduce((before, [, value]) => before + value, 0);
     const why = retries.length ? ` (${retries.map(([labels, value]) => `${labels.why}: ${number(value)}`).join(", ")})` : "";
     const raised = of("shard_raises_total");
-    const shards = raised ? ` ${some(raised, "counter", "counters")} got more shards; the largest number is ${number(of("most_shards"))}.` : " No counter needed more shards.";
-    return [sum < commits * MOST_RETRIES, `${some(sum, "retry", "retries")} for ${some(commits, "commit", "commits")}${why}.${shards}`];
+    const shards = raised ? ` ${some(raised, "counter")} got more shards; the largest number is ${number(of("most_shards"))}.` : " No counter needed more shards.";
+    return [sum < commits * MOST_RETRIES, `${some(sum, "retry", "retries")} for ${some(commits, "commit")}${why}.${shards}`];
   },
   Spool: (of, _, broker) => {
     if (broker !== "pubsub") return null;
     const [taken, sent] = [of("spooled_envelopes_total") ?? 0, of("forwarded_envelopes_total") ?? 0];
-    const moved = taken || sent ? ` Since the start it took ${some(taken, "envelope", "envelopes")} and sent ${number(sent)}.` : "";
+    const moved = taken || sent ? ` Since the start it took ${some(taken, "envelope")} and sent ${number(sent)}.` : "";
     if (of("spool_buried_envelopes")) return [false, `${some(of("spool_buried_envelopes"), "envelope is", "envelopes are")} too large to be sent: countersink dlq list.${moved}`];
     if (of("spooling")) return [false, `It takes increments, because the broker is unavailable.${moved}`];
     return [true, `Not in use: the broker takes everything.${moved}`];

@@ -1,8 +1,8 @@
 // The page of all counters: search by a part of the name, live values, rates and trends, the pinned ones first.
 
 import { ApiError, json } from "./api.js";
-import { el, inShort, keep, nameLink, number, rate, say, saveCsv } from "./dom.js";
-import { pins, turn } from "./pins.js";
+import { el, inShort, keep, nameLink, number, rate, say, saveCsv, some } from "./dom.js";
+import { hasSlash, pins, turn, turnSlash } from "./pins.js";
 import { Rates } from "./rates.js";
 import { RANGES, sparks } from "./sparks.js";
 import { start } from "./start.js";
@@ -29,7 +29,12 @@ export function counters(chosen) {
   let isWanted = false; // the search, before it is shown
 
   const label = el("label", { for: "search" }, "Names that contain");
-  const find = el("input", { id: "search", type: "search", placeholder: "page:  (press / to come here)", autocomplete: "off", spellcheck: "false" });
+  const find = el("input", { id: "search", type: "search", placeholder: "page:", autocomplete: "off", spellcheck: "false" });
+  const slash = el("button", { type: "button", class: "slash", "aria-label": "The key / goes to the search", "aria-pressed": String(hasSlash()), title: "The key / goes to the search: press here to turn that off or on" }, "/");
+  slash.addEventListener("click", () => {
+    turnSlash();
+    slash.setAttribute("aria-pressed", String(hasSlash()));
+  });
   const choice = (id, options) => el("select", { id }, ...options.map(([value, text]) => el("option", { value }, text)));
   const order = choice("order", [["name", "By name"], ["value", "Largest first"]]);
   const range = choice("range", Object.entries(RANGES).map(([value, one]) => [value, one.label]));
@@ -47,7 +52,7 @@ export function counters(chosen) {
   const list = el("section", { class: "card", "aria-label": "Counters" }, el("div", { class: "above" }, note, together), table, el("div", { class: "more" }, more));
   const welcome = start();
   const tools = el("div", { class: "tools" },
-    el("div", { class: "grow" }, label, find),
+    el("div", { class: "grow" }, label, el("div", { class: "find" }, find, slash)),
     el("div", {}, el("label", { for: "order" }, "Order"), order),
     el("div", {}, el("label", { for: "range" }, "Trend"), range),
     el("button", { type: "button", onclick: save }, "CSV"));
@@ -150,14 +155,15 @@ export function counters(chosen) {
     const rough = shown.filter((one) => !one.exact).length;
     note.classList.toggle("wrong", isPart && order.value === "value");
     say(note, told(found.length, text, isCut, isPart) + (rough ? ` ${number(rough)} of them may miss pending increments.` : "")
-      + (answer.exact ? "" : " Counters that are not stored yet may be missing."));
+      + (answer.exact ? "" : " Counters that are not stored yet may be missing.")
+      + (spark.hasNone() ? " No trends: the setting COUNTERSINK_WINDOWS says which counters have counts by time." : ""));
     together.hidden = pinned.length < 2;
     together.href = `#/chart?${new URLSearchParams(pinned.map((name) => ["name", name]))}`;
   }
 
   function told(count, text, isCut, isPart) {
     if (!count && !isCut) return `No counter’s name ${by === "prefix" ? "begins with" : "contains"} “${inShort(text)}”.`;
-    if (!isCut) return `${number(count)} ${count === 1 ? "counter" : "counters"}.`;
+    if (!isCut) return `${some(count, "counter")}.`;
     const others = limit === MOST ? "search" : "search, or use “Show more” at the end";
     if (order.value === "name") return `The first ${number(count)} by name. There are more: ${others}.`;
     if (isPart) return `Only the first ${number(count)} by name are sorted. Others may be larger: ${others}.`;

@@ -37,6 +37,9 @@ const words = new Intl.NumberFormat("en", { notation: "compact", compactDisplay:
 
 export const number = (value) => whole.format(value);
 
+/** So many of something: a number, or one that is written already. */
+export const some = (count, one, many = `${one}s`) => `${typeof count === "string" ? count : number(count)} ${String(count) === "1" ? one : many}`;
+
 /** A number whose digits one has to count, in words; else nothing. */
 export const inWords = (value) => (Math.abs(Number(value)) >= 1e7 ? `About ${words.format(value)}. ` : "");
 

@@ -2,15 +2,15 @@
 
 import { ApiError, change, download, json, newId } from "./api.js";
 import { ask, explained } from "./dialog.js";
-import { el, inShort, number, save, say, typedFor } from "./dom.js";
+import { el, inShort, number, save, say, some, typedFor } from "./dom.js";
 
 const KINDS = {
   export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
   add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
   reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. What they were can be downloaded afterwards." },
   delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again. What they were can be downloaded afterwards." },
-  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${how} days become 0 and leave the lists, until they are counted again. What they were can be downloaded afterwards.` },
-  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${how} shards then. Their values do not change. Reads cost less.` },
+  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${some(how, "day")} become 0 and leave the lists, until they are counted again. What they were can be downloaded afterwards.` },
+  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${some(how, "shard")} then. Their values do not change. Reads cost less.` },
 };
 const DANGEROUS = new Set(["reset", "delete", "expire"]);
 const MANY = 1000;
@@ -62,7 +62,7 @@ export function jobs() {
     const { label, action, field, does } = KINDS[what];
     const found = await json(`/v1/counters?prefix=${encodeURIComponent(under)}&limit=${MANY}`);
     const [one, many] = under ? [`counter begins with “${inShort(under)}”`, `counters begin with “${inShort(under)}”`] : ["counter is there", "counters are there"];
-    const count = found.next_page_token ? `More than ${number(MANY)} ${many}` : `${number(found.counters.length)} ${found.counters.length === 1 ? one : many}`;
+    const count = found.next_page_token ? `More than ${number(MANY)} ${many}` : some(found.counters.length, one, many);
     const written = WHOLE.test(how) ? number(BigInt(how)) : how;
     const id = newId();
     const number_ = field ? `, "${field}": ${WHOLE.test(how) ? how : JSON.stringify(how)}` : "";
@@ -107,7 +107,7 @@ export function jobs() {
     if (job.state !== "running") return download(`${path}/export`).then((blob) => save(blob, `${job.id}.ndjson`)).catch(tell);
     return ask({
       title: `Stop “${name}”`,
-      parts: [el("p", {}, `${number(job.visited)} counters were visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
+      parts: [el("p", {}, `${some(job.visited, "counter")} visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
       action: "Stop the job", run: async () => {
         await change("DELETE", path);
         await update();

@@ -2,7 +2,7 @@
 
 import { ApiError, json, send } from "./api.js";
 import { ask, explained } from "./dialog.js";
-import { el, number, say } from "./dom.js";
+import { el, number, say, some } from "./dom.js";
 
 const PATH = "/v1/dead-letters";
 const PAGE = `${PATH}?limit=100`;
@@ -13,8 +13,6 @@ const STATES = {
   dropped: "Dropped already",
 };
 
-const letters = (count) => (count === 1 ? "1 dead letter" : `${number(count)} dead letters`);
-const increments = (count) => (count === 1 ? "1 increment" : `${number(count)} increments`);
 const signed = (value) => (value < 0 ? `−${number(-value)}` : `+${number(value)}`);
 
 function age(published) {
@@ -27,7 +25,7 @@ function age(published) {
 
 function content(letter) {
   const counters = Object.entries(letter.counters).map(([name, delta]) => el("li", {}, `${name} ${signed(delta)}`));
-  if (letter.more_counters) counters.push(el("li", {}, `and ${number(letter.more_counters)} counters more`));
+  if (letter.more_counters) counters.push(el("li", {}, `and ${some(letter.more_counters, "counter")} more`));
   if (counters.length) return el("ul", { class: "plain" }, ...counters);
   return letter.start ? el("pre", {}, letter.start) : "Nothing that can be read";
 }
@@ -52,7 +50,7 @@ export function deadLetters() {
     const act = (label, why, does, run) =>
       el("button", { type: "button", "aria-label": `${label} ${letter.id}`, onclick: () => confirm(`${label} this dead letter?`, why, does, run) }, label);
     const holds = letter.state === "dead"
-      ? `It holds ${increments(letter.increments)}. ` : "";
+      ? `It holds ${some(letter.increments, "increment")}. ` : "";
     const replay = act("Replay", `${holds}Increments that were not counted before are counted now, exactly once, even if somebody else replays the letter, too. If the reason is still there, it stays a dead letter.`,
       "Replay", () => replayed({ ids: [letter.id] }));
     const drop = act("Drop", `${holds}Nothing can count it any more, and totals leave it out at once. You cannot undo this.`,
@@ -61,7 +59,7 @@ export function deadLetters() {
       el("p", { class: "reason" }, el("strong", {}, STATES[letter.state]), ` · ${letter.flaw ?? (letter.reason || "no reason is given")}`),
       content(letter),
       el("p", { class: "hint" }, el("time", { title: letter.published }, `Published ${age(letter.published)}`),
-        ` · ${increments(letter.increments)}${letter.size === null ? "" : ` · ${number(letter.size)} bytes`} · `, el("code", {}, letter.id)),
+        ` · ${some(letter.increments, "increment")}${letter.size === null ? "" : ` · ${some(letter.size, "byte")}`} · `, el("code", {}, letter.id)),
       el("div", { class: "buttons" }, ...(letter.state === "unreadable" ? [drop] : [replay, drop])));
   }
 
@@ -77,12 +75,12 @@ export function deadLetters() {
     do {
       answer = await send(`${PATH}/replay`, asked);
       for (const name of ["counted", "already", "dropped"]) total[name] += answer[name];
-      tell(`${increments(total.counted)} counted so far.`);
+      tell(`${some(total.counted, "increment")} counted so far.`);
     } while (answer.more && answer.counted + answer.already + answer.dropped > 0);
-    const said = [`${increments(total.counted)} counted`];
+    const said = [`${some(total.counted, "increment")} counted`];
     if (total.already) said.push(`${number(total.already)} counted before`);
     if (total.dropped) said.push(`${number(total.dropped)} dropped before`);
-    if (answer.letters_left) said.push(`${letters(answer.letters_left)} left${answer.letters_left > 1 ? ", the first" : ""} because: ${answer.reasons[0].why}`);
+    if (answer.letters_left) said.push(`${some(answer.letters_left, "dead letter")} left${answer.letters_left > 1 ? ", the first" : ""} because: ${answer.reasons[0].why}`);
     if (answer.not_found.length) said.push("somebody else has replayed, dropped or held it");
     if (answer.more) said.push("there are more, but none of the first ones can be counted: replay others one by one");
     await load();
@@ -93,7 +91,7 @@ export function deadLetters() {
     const answer = await send(`${PATH}/drop`, { ids: [id] });
     const given = answer.dropped.reduce((sum, one) => sum + one.increments, 0);
     await load();
-    tell(answer.dropped.length ? `Dropped, with ${increments(given)}.` : "Somebody else has replayed, dropped or held it.");
+    tell(answer.dropped.length ? `Dropped, with ${some(given, "increment")}.` : "Somebody else has replayed, dropped or held it.");
   }
 
   function tell(what) {
@@ -136,7 +134,7 @@ export function deadLetters() {
     more.hidden = token === null;
     const shown = rows.children.length;
     all.hidden = shown === 0 && token === null;
-    const found = shown || token ? letters(shown) : "No dead letters";
+    const found = shown || token ? some(shown, "dead letter") : "No dead letters";
     say(count, token !== null ? `${found} shown, and there may be more.`
       : page.complete ? `${found}.` : `${found} found. Pub/Sub does not tell how many there are.`);
   }

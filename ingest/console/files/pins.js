@@ -1,6 +1,7 @@
-// The counters that a reader has pinned. The browser keeps them, for this service.
+// What a reader has chosen for this service, which the browser keeps: pinned counters, and whether "/" goes to the search.
 
 const KEPT = "countersink-pins";
+const SLASH = "countersink-slash";
 export const MOST = 6; // a chart has a colour for each
 
 export const pins = () => {
@@ -16,3 +17,14 @@ export function turn(name) {
   const others = pins().filter((one) => one !== name);
   localStorage.setItem(KEPT, JSON.stringify(others.length < pins().length ? others : [...others, name].slice(-MOST)));
 }
+
+/** Whether the key "/" goes to the search. Who speaks to the computer, and so presses keys by accident, turns it off. */
+export const hasSlash = () => {
+  try {
+    return localStorage.getItem(SLASH) !== "off";
+  } catch {
+    return true;
+  }
+};
+
+export const turnSlash = () => localStorage.setItem(SLASH, hasSlash() ? "off" : "on");

@@ -2,7 +2,7 @@
 // and compared with the time before.
 
 import { history } from "./chart.js";
-import { COUNTS, change, el, keep, nameLink, number, period, say, saveCsv, zone } from "./dom.js";
+import { COUNTS, change, el, keep, nameLink, number, period, say, saveCsv, some, zone } from "./dom.js";
 import { LENGTHS, before, counts, lately } from "./periods.js";
 
 const KINDS = {
@@ -140,5 +140,5 @@ export function series(names, wanted) {
   return { node, update };
 }
 
-const lengthOf = (by, periods) => (by === "hour" && periods % 24 === 0 ? `${periods / 24} days` : `${periods} ${by}s`);
+const lengthOf = (by, periods) => (by === "hour" && periods % 24 === 0 ? some(periods / 24, "day") : some(periods, by));
 const spaced = (text) => (text ? ` (${text})` : "");

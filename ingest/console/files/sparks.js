@@ -17,6 +17,8 @@ export const RANGES = {
 /** `range` tells which of them is chosen. */
 export function sparks(range) {
   const inSight = new Set();
+  let filled = 0;
+  let known = 0;
   let busy = false;
   const observer = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) isIntersecting ? inSight.add(target.spark) : inSight.delete(target.spark);
@@ -38,19 +40,23 @@ export function sparks(range) {
 
   async function fill(one) {
     const asked = range();
-    let known = null;
+    let found = null;
     for (const [by, points] of RANGES[asked].periods) {
-      const found = await counts(one.name, lately(by, 2 * points + 1));
-      if (found) known = { list: found.list, points };
-      if (found) break;
+      const kept = await counts(one.name, lately(by, 2 * points + 1));
+      if (kept) found = { list: kept.list, points };
+      if (kept) break;
     }
+    filled += 1;
+    known += Boolean(found);
     one.range = asked;
     one.until = performance.now() + EVERY;
-    draw(one, known, RANGES[asked].label);
+    draw(one, found, RANGES[asked].label);
   }
 
   return {
     work,
+    /** Whether no counter in sight has counts by time. */
+    hasNone: () => filled > 0 && !known,
     /** The cell of a counter. */
     cell(name) {
       const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
