@@ -17,8 +17,8 @@ from flusher.dead_letters.letters import open_letter, open_receipt
 from flusher.flush.commit_loop import FlushTools
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from ingest.accept.drafts import Batch, Draft, Pace
-from ingest.accept.publishing import OverlayCleanup, Publishing
+from ingest.accept.drafts import Draft, Pace
+from ingest.accept.publishing import Publishing
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
@@ -27,10 +27,9 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_set, promised
-from shared.model.words import Commit, Increment, Letter, Message, Reading
+from shared.model.words import Commit, Increment, Letter, Reading
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
-from shared.runtime.ids import of_key
 from shared.runtime.retry import Backoff
 from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, Shown, counted
 from tests.interleavings.steps.letters import BuriesApart
@@ -49,23 +48,6 @@ from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")
 POISON = "poison"
-
-
-class ShuffledBroker(MemoryBroker):
-    """Delivers in any order."""
-
-    def __init__(self, clock: ManualClock, seed: int) -> None:
-        super().__init__(clock)
-        self._random = random.Random(seed)
-
-    def _free(self) -> list[int]:
-        free = super()._free()
-        self._random.shuffle(free)
-        return free[: self._random.randint(1, 4)]
-
-
-class ShuffledApart(BuriesApart, ShuffledBroker):
-    """The same; and what is buried is published elsewhere."""
 
 
 class PickyStore(ChangedStore):
@@ -122,7 +104,6 @@ class IngestProcess(Process):
     reader: Reader = field(kw_only=True)
     series: SeriesReader = field(kw_only=True)
     setter: Setter = field(kw_only=True)
-    settling: OverlayCleanup = field(kw_only=True)
 
 
 @dataclass
@@ -170,7 +151,7 @@ class World:
         self.born = 0
 
         async def build() -> None:
-            self.broker = (ShuffledApart if written else ShuffledBroker)(self.clock, seed)
+            self.broker = (BuriesApart if written else MemoryBroker)(self.clock)
             self.store = PickyStore(self.clock, None if written else self.broker)
             self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
@@ -196,7 +177,6 @@ class World:
                 pick=self.random.randrange,
                 backoff=lambda: self._backoff(owner),
             ),
-            settling=OverlayCleanup(store, overlay),
             publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
             reader=reader,
             series=SeriesReader(store, overlay, self.clock, ALL_KEPT),
@@ -302,30 +282,10 @@ class World:
         item = Increment(counter, delta, client_id)
         self.accept(ingest, counter, bit, lambda: ingest.publishing.add_keyed(item))
 
-    def send_batch(self, ingest: IngestProcess, counter: str, key: str) -> None:
-        """The same."""
-        bit, delta = self._named(counter, key)
-        batch, id_ = Batch({counter: delta}, {}, [], 1), of_key(counter + key)
-        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_batch(batch, envelope_id=id_)[0])
-
     def _named(self, counter: str, name: str) -> tuple[int, int]:
         if (counter, name) not in self.named:
             self.named[counter, name] = self.truths[counter].next()
         return self.named[counter, name]
-
-    def foreign(self, counter: str, ce_id: str | None) -> None:
-        """Somebody publishes without us, and again under the same id; accepted when it is in the broker. Readers see it
-        at once if the broker is the overlay.
-        """
-        truth = self.truths[counter]
-        bit, delta = self._named(counter, ce_id) if ce_id else truth.next()
-        attributes = {"ce-source": "test", "ce-id": counter + ce_id} if ce_id else {}
-        message = Message(b'{"counter":"%b","delta":%d}' % (counter.encode(), delta), attributes)
-        self.run(self.broker.publish([message]))
-        if self.written:
-            truth.applied |= bit
-        else:
-            truth.answered |= bit
 
     def pull(self, index: int) -> None:
         """One at a time, as a flusher does."""
@@ -386,10 +346,6 @@ class World:
     async def survive(step: Coroutine[Any, Any, Any]) -> None:
         with contextlib.suppress(TransientError):
             await step
-
-    async def remove(self, counter: str) -> None:
-        """What is left of it, if it was deleted."""
-        await self.store.remove(counter)
 
     async def grow(self, counter: str, num_shards: int) -> None:
         await self.store.raise_shards(counter, num_shards)
@@ -452,10 +408,6 @@ class World:
             truth.epoch = max(truth.epoch, now)
 
         self.start(ingest, request())
-
-    def settle_once(self, ingest: IngestProcess) -> None:
-        """What nobody reads."""
-        self.start(ingest, self.survive(ingest.settling.settle_once()))
 
     def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> Shown:
         if not self.reads_checked:
