@@ -44,8 +44,9 @@ def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
     return [(language, text) for language, text in found if language in languages]
 
 
-def pages_with(*languages: str, but: str = "") -> Sequence[object]:
-    return [pytest.param(page, id=page.stem) for page in PAGES if page.stem != but and blocks(page, *languages)]
+def pages_that_run() -> Sequence[object]:
+    pages = [page for page in PAGES if page.stem != NEEDS_A_TOPIC and blocks(page, "sh", "python")]
+    return [pytest.param(page, id=page.stem) for page in pages]
 
 
 def settings_of(page: Path) -> dict[str, str]:
@@ -64,7 +65,7 @@ async def service(tmp_path: Path, page: Path) -> AsyncIterator[Running]:
         assert await running.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.parametrize("page", pages_with("sh", "python", but=NEEDS_A_TOPIC))
+@pytest.mark.parametrize("page", pages_that_run())
 async def test_what_a_page_tells_you_to_type_works(page: Path, service: Running, tmp_path: Path) -> None:
     async with AsyncClient(service.url) as counters:
         await counters.increment("counted before", wait=10)
@@ -126,9 +127,8 @@ async def test_other_languages_count_once_though_an_answer_is_lost(
         assert {counter.name: counter.value async for counter in counters.list()} == {"page:home": 2, "downloads": 1}
 
 
-@pytest.mark.parametrize("page", pages_with("console"))
-def test_commands_have_the_options_that_a_page_says(page: Path) -> None:
-    for _, text in blocks(page, "console"):
+def test_commands_have_the_options_that_pages_say() -> None:
+    for text in [text for page in PAGES for _, text in blocks(page, "console")]:
         for line in text.replace("\\\n", "").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] and words[0] in {COMMAND, "countersink"}:
