@@ -41,18 +41,6 @@ async def test_another_delta_in_a_batch_is_refused_with_the_batch(service: Servi
     assert await service.totals() == {"c": 3, "d": 1}
 
 
-async def test_an_id_is_of_one_counter(service: Service) -> None:
-    for name in ("a", "b"):
-        await service.incr(name, b'{"id": "x"}')
-    assert await service.totals() == {"a": 1, "b": 1}
-
-
-async def test_the_id_in_the_body_beats_the_key(service: Service) -> None:
-    await service.incr("c", b'{"id": "x"}', Idempotency_Key="k")
-    await service.incr("c", b'{"id": "y"}', Idempotency_Key="k")
-    assert await service.value("c") == 2
-
-
 async def test_any_text_up_to_1000_bytes_is_an_id(service: Service) -> None:
     for number, id_ in enumerate(["x" * 1000, "é" * 500, "a/b", ".", "__x__", "\x00", " "], 1):
         for _ in range(2):

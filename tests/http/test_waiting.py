@@ -21,13 +21,6 @@ async def test_wait_applied_answers_200_with_the_value(service: Service) -> None
     assert (await service.read("c"))["applied"] == 4
 
 
-async def test_wait_applied_of_an_id_that_was_used_answers_200_too(service: Service) -> None:
-    async with service.applying():
-        for _ in range(2):
-            answer = await service.incr("c", b'{"delta": 2, "id": "x"}', "?wait=applied")
-            assert (answer.status, answer.json["value"]) == (200, 2)
-
-
 async def test_wait_applied_of_a_batch_answers_200(service: Service) -> None:
     async with service.applying():
         answer = await service.post("/v1/increments?wait=applied", BATCH)

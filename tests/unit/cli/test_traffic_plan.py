@@ -79,13 +79,10 @@ def test_the_original_is_as_measured() -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        *(TrafficPlan(Traffic(rate), 1, 1) for rate in (1, 100, 1_000, 5_000)),
-        *(TrafficPlan(Traffic(rate, 10_000), 1, 1) for rate in (10, 300, 1_000, 50_000)),
-        TrafficPlan(Traffic(10, 100), 1, 3), TrafficPlan(Traffic(300, 100), 3, 1),
-        TrafficPlan(Traffic(5_000, 1_000), 2, 3), TrafficPlan(Traffic(100, 1_000), 1, 1, interval=10.0),
-        TrafficPlan(Traffic(1_000, 100), 2, 2, interval=5.0),
-        TrafficPlan(Traffic(5_000, 100, ids="each"), 1, 1), TrafficPlan(Traffic(100), 1, 1, linger=0.0),
-        TrafficPlan(Traffic(300), 1, 1, linger=0.005), TrafficPlan(Traffic(1_000), 1, 1, linger=0.1),
+        TrafficPlan(Traffic(1), 1, 1), TrafficPlan(Traffic(5_000), 1, 1), TrafficPlan(Traffic(300, 10_000), 1, 1),
+        TrafficPlan(Traffic(10, 100), 1, 3), TrafficPlan(Traffic(5_000, 1_000), 2, 3),
+        TrafficPlan(Traffic(1_000, 100), 2, 2, interval=5.0), TrafficPlan(Traffic(5_000, 100, ids="each"), 1, 1),
+        TrafficPlan(Traffic(100), 1, 1, linger=0.0), TrafficPlan(Traffic(1_000), 1, 1, linger=0.1),
     ],
     ids=repr,
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """What `incr` sends in the background, what it drops, and that its caller notices neither."""
 
 import asyncio
-import json
 import logging
 import signal
 import threading
@@ -88,38 +87,6 @@ async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> N
     assert all(asked.raw == sent[asked.headers["Idempotency-Key"]].raw for asked in server.asked)
     assert len(sent) < len(server.asked)
     assert sum(asked.body["counters"]["a"] for asked in sent.values()) == 2
-
-
-async def test_increments_with_ids_are_sent_as_items(server: Scripted) -> None:
-    async with AsyncClient(server.url) as client:
-        client.incr("a", 2, "x")
-        client.incr("a", 2, id="x")
-        client.incr("a", id="y")
-        assert await client.flush(60)
-    items = [{"counter": "a", "delta": 2, "id": "x"}, {"counter": "a", "delta": 1, "id": "y"}]
-    sent = [item for asked in server.asked for item in asked.body]
-    assert [
-        item for number, item in enumerate(sent) if item not in sent[:number]
-    ] == items  # a busy machine may send each
-    assert all("Idempotency-Key" not in asked.headers for asked in server.asked)
-
-
-async def test_a_batch_has_a_thousand_names(server: Scripted) -> None:
-    async with AsyncClient(server.url) as client:
-        for number in range(2_500):
-            client.incr(f"{number}")
-        assert await client.flush(60)
-    assert max(len(asked.body["counters"]) for asked in server.asked) <= 1_000
-    assert sums(server) == {f"{number}": 1 for number in range(2_500)}
-
-
-async def test_a_sum_that_is_too_large_for_one_request_takes_several(server: Scripted) -> None:
-    async with AsyncClient(server.url, interval=FAST) as client:
-        for _ in range(5):
-            client.incr("a", 2**53 - 1)
-        assert await client.flush(60)
-        assert sums(server)["a"] == 5 * (2**53 - 1)
-    assert all(asked.body["counters"]["a"] < 2**53 for asked in server.asked)
 
 
 BAD: list[tuple[Any, ...]] = [
@@ -404,7 +371,7 @@ async def test_many_threads_count_exactly(server: Scripted) -> None:
     async with AsyncClient(server.url, interval=FAST) as client:
 
         def work(number: int) -> None:
-            for turn in range(30_000):
+            for turn in range(12_000):
                 client.incr("all")
                 client.incr(f"{number}", turn % 3)
 
@@ -415,7 +382,7 @@ async def test_many_threads_count_exactly(server: Scripted) -> None:
             await asyncio.sleep(0.01)
         assert await client.flush(60)
         assert client.dropped == 0
-    assert sums(server) == {"all": 120_000} | {f"{number}": 30_000 for number in range(4)}
+    assert sums(server) == {"all": 48_000} | {f"{number}": 12_000 for number in range(4)}
 
 
 async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted) -> None:
@@ -431,14 +398,14 @@ async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted
         before = signal.signal(signal.SIGALRM, handle)
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
         try:
-            for _ in range(300_000):
+            for _ in range(100_000):
                 client.incr("all")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         assert await client.flush(60)
     assert signals
-    assert sums(server) == {"all": 300_000 + 2 * signals, "signals": signals}
+    assert sums(server) == {"all": 100_000 + 2 * signals, "signals": signals}
 
 
 async def test_a_logging_handler_may_count(server: Scripted) -> None:
@@ -527,14 +494,6 @@ def test_the_rules_are_those_of_the_service(text: Any) -> None:
 @given(st.integers() | st.sampled_from([2**53 - 1, 2**53, 1 - 2**53, -(2**53), True, None, 1.0, "1"]))
 def test_the_rule_for_deltas_is_that_of_the_service(delta: Any) -> None:
     assert (rules.flaw_of_delta(delta) is None) == (flaw_of_delta(delta) is None)
-
-
-async def test_a_body_is_plain_json(server: Scripted) -> None:
-    name = 'a"\\ü☃'
-    async with AsyncClient(server.url) as client:
-        client.incr(name)
-        assert await client.flush(60)
-    assert json.loads(server.asked[0].raw) == {"counters": {name: 1}}
 
 
 def test_what_is_no_key_is_said_at_once() -> None:

@@ -12,7 +12,7 @@ from flusher.shards import CONTENTION, KEPT, LOOKS, MOST_WATCHED, PERIOD, RATE, 
 from shared.model.words import ShardAdd
 from tests.unit.shards.writers import Fleet, slow_and_alone
 
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_burst_of_some_seconds_raises_nothing(begin: float) -> None:
 
 def test_looking_costs_a_hundredth_of_the_writes() -> None:
     for fleet in (Fleet(1, writers=3), Fleet(1, writers=10, interval=10.0, irregular=True)):
-        fleet.run(2 * 3_600)
+        fleet.run(3_600)
         assert fleet.reads < 0.03 * fleet.writes
 
 
@@ -176,7 +176,7 @@ def test_a_write_of_ours_that_is_not_known_to_be_done_is_nobody_elses(before: fl
 
 @pytest.mark.parametrize("latency", [0.05, 0.9, 1.1, 1.5])
 def test_a_flusher_alone_on_a_slow_store_does_not_see_itself_as_others(latency: float) -> None:
-    for seed in range(8):
+    for seed in range(4):
         assert slow_and_alone(seed, latency, 1_200.0) == []
 
 
@@ -207,7 +207,7 @@ def test_periods_count_what_is_not_too_old(times: list[float], end: float) -> No
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.floats(0.3, 8.0), st.floats(0, 20))
 def test_it_only_rises_and_within_the_most(seed: int, writers: int, interval: float, others: float) -> None:
     chance = Random(seed)
