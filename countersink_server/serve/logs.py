@@ -27,9 +27,6 @@ def without_secrets(text: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__(FORMAT)
-
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
 
@@ -76,7 +73,7 @@ def set_up(settings: Settings) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(RepeatLimit())
     project = settings.broker.removeprefix(PUBSUB).partition("/")[0] if settings.broker.startswith(PUBSUB) else ""
-    handler.setFormatter(JsonLines(project) if settings.log_format == "json" else TextLines())
+    handler.setFormatter(JsonLines(project) if settings.log_format == "json" else TextLines(FORMAT))
     logging.basicConfig(level=settings.log_level, handlers=[handler])
 
 

@@ -1,6 +1,4 @@
-"""Runs several ingest processes on one socket, restarts those that die, and keeps the memory in which they count
-metrics.
-"""
+"""Runs several ingest processes on one socket, and restarts those that die."""
 
 import asyncio
 import contextlib
@@ -24,26 +22,6 @@ from shared.runtime import instruments
 from shared.runtime.retry import Backoff, Stop
 from shared.wiring.files import check_files
 from shared.wiring.process import connect
-
-# Memory in which workers count. It outlives them, so a restarted worker goes on counting there.
-
-
-OPTION: Final = "--worker-metrics"
-"""The option that tells a worker its number, and the descriptors of the memory of each worker."""
-
-
-class WorkerMetrics:
-    def __init__(self, count: int) -> None:
-        self.descriptors = [instruments.make_shared() for _ in range(count)]
-        self._cells = [instruments.shared(one, writes=True) for one in self.descriptors]
-
-    def arguments(self, worker: int) -> list[str]:
-        return [OPTION, str(worker), *map(str, self.descriptors)]
-
-    def ended(self, worker: int) -> None:
-        """Call it when this worker has ended: what it was doing is over, what it counted stays."""
-        self._cells[worker].drop_gauges()
-
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +47,8 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
     public, *admin = [sock.fileno() for sock in (sockets.public, sockets.admin) if sock is not None]
     given = (public, theirs, *admin)
     statsd = () if sockets.statsd is None else tuple(sock.fileno() for sock in sockets.statsd)
-    metrics = WorkerMetrics(count)
-    for number in (*given, *statsd, *metrics.descriptors):
+    metrics = [instruments.make_shared() for _ in range(count)]
+    for number in (*given, *statsd, *metrics):
         os.set_inheritable(number, True)
     patience, check = settings.drain_timeout + MARGIN, partial(check_files, settings)
     keepers = [_Keeper(number, given, patience, check, metrics) for number in range(count)]
@@ -98,7 +76,8 @@ class _Keeper:
     patience: float
     check: Callable[[], None]
     """Raises an error if a restarted worker could not work."""
-    metrics: WorkerMetrics
+    metrics: Sequence[int]
+    """The memory in which each worker counts. It outlives them, so a restarted worker goes on counting there."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     statsd: Sequence[int] = ()
     """Where StatsD lines come: the first worker alone reads them. While it is restarted, the kernel keeps some."""
@@ -113,7 +92,7 @@ class _Keeper:
                 await _before(stop, self._watch(worker))
             finally:
                 await self._end(worker)
-                self.metrics.ended(self.number)
+                instruments.shared(self.metrics[self.number], writes=True).drop_gauges()
             if stop.is_set():
                 return
             how = _how(worker)
@@ -129,8 +108,8 @@ class _Keeper:
         arguments = [*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, self.descriptors)]
         if self.statsd:
             arguments += ["--worker-statsd", *map(str, self.statsd)]
-        arguments += self.metrics.arguments(self.number)
-        given = (*self.descriptors, *self.statsd, *self.metrics.descriptors)
+        arguments += ["--worker-metrics", str(self.number), *map(str, self.metrics)]
+        given = (*self.descriptors, *self.statsd, *self.metrics)
         return await asyncio.create_subprocess_exec(*arguments, pass_fds=given, stdout=PIPE)
 
     async def _watch(self, worker: Process) -> None:

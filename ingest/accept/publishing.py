@@ -36,7 +36,7 @@ from shared.ports.overlay import Overlay
 from shared.ports.store import AppliedEnvelopes, ReceiptBook
 from shared.runtime import metrics
 from shared.runtime.clock import Clock, StandstillWatch, deadline
-from shared.runtime.ids import EnvelopeIds
+from shared.runtime.ids import envelope_ids
 from shared.runtime.retry import all_of
 from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
@@ -78,7 +78,7 @@ class Publishing:
         self._pace = pace
         self._traces = traces
         self._read_lately = read_lately
-        self._coalescer = Coalescer(mint or EnvelopeIds())
+        self._coalescer = Coalescer(mint or envelope_ids())
         self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
         self._shares: PendingShares | None = None

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
 from typing import Final
@@ -18,18 +19,12 @@ def mint() -> str:
     return _written(number, 26)
 
 
-class EnvelopeIds:
+def envelope_ids() -> Callable[[], str]:
     """Makes the ids of a process's envelopes. They begin alike and rise, so the store can look up many as one range.
     Their end is random: nobody can guess one.
     """
-
-    def __init__(self) -> None:
-        self._life = _written(int.from_bytes(os.urandom(8)), _LIFE)
-        self._numbers = count()
-
-    def __call__(self) -> str:
-        end = int.from_bytes(os.urandom(5))
-        return f"{self._life}{_written(next(self._numbers), _PART)}{_written(end, _PART)}"
+    life, numbers = _written(int.from_bytes(os.urandom(8)), _LIFE), count()
+    return lambda: f"{life}{_written(next(numbers), _PART)}{_written(int.from_bytes(os.urandom(5)), _PART)}"
 
 
 def of_key(idempotency_key: str) -> str:

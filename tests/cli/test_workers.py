@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from countersink_server.serve import workers
-from countersink_server.serve.workers import WorkerMetrics
 from deploy.free_ports import free_port
 from shared.model.errors import CountersinkError
+from shared.runtime import instruments
 from shared.runtime.retry import Stop
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, Running, processes
@@ -115,7 +115,7 @@ class Keeper(workers._Keeper):
     """Its workers are shell scripts."""
 
     def __init__(self, script: str, patience: float = 20.0) -> None:
-        super().__init__(0, (), patience, check=lambda: None, metrics=WorkerMetrics(1))
+        super().__init__(0, (), patience, check=lambda: None, metrics=[instruments.make_shared()])
         self._script = script
         self.pids: list[int] = []
 

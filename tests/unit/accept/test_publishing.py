@@ -24,7 +24,7 @@ from shared.model.words import Commit, Envelope, Increment, Message, Receipt, Re
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import LONGEST
-from shared.runtime.ids import EnvelopeIds
+from shared.runtime.ids import envelope_ids
 from shared.wire.codec import decode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
@@ -202,7 +202,7 @@ class CountingStore(MemoryStore):
 
 async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_by_one_later() -> None:
     """A receipt that does not say its envelope is found under its key."""
-    clock, ids = ManualClock(), EnvelopeIds()
+    clock, ids = ManualClock(), envelope_ids()
     overlay, store = ProcessOverlay(clock), CountingStore(clock)
     cleanup = OverlayCleanup(store, overlay)
     names = [ids() for _ in range(100)]

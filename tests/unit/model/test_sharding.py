@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.model.words import ShardAdd, choose, number_for, shard_key
-from shared.runtime.ids import EnvelopeIds, mint, of_key
+from shared.runtime.ids import envelope_ids, mint, of_key
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 45)), st.integers(0, 10**6))
@@ -40,7 +40,7 @@ def test_minted_ids_are_unique_in_order_of_time_and_safe_in_a_url() -> None:
 
 
 def test_ids_of_envelopes_of_a_process_rise_and_look_like_others() -> None:
-    ids, others = EnvelopeIds(), EnvelopeIds()
+    ids, others = envelope_ids(), envelope_ids()
     made = [ids() for _ in range(2_000)]
     assert made == sorted(set(made))
     assert len({one[-7:] for one in made}) > 1_990
