@@ -8,16 +8,16 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from errno import EISDIR
 from functools import partial
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final
 
 from countersink import AsyncClient, Counter, RejectedError, UnavailableError
 from countersink_server.cli.arguments import LINES, Commands, command, duration, seconds, whole
-from countersink_server.cli.output import flush, json_of, note, tell
+from countersink_server.cli.output import flush, json_of, note, replacing, tell
 from countersink_server.cli.target import (
     KEY,
     PatientClient,
@@ -292,7 +292,7 @@ def check(file: str) -> None:
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         if not _is_special(path):
-            _new_beside(path).unlink()
+            TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise _unwritable(file, error) from error
 
@@ -308,16 +308,10 @@ async def written_to(file: str, chunks: AsyncIterator[bytes]) -> None:
             with path.open("wb") as out:
                 await _copy(chunks, out)
             return
-        part = _new_beside(path)
-        try:
-            with part.open("wb") as out:
-                await _copy(chunks, out)
-                os.fsync(out.fileno())
-            part.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink()
-            raise
+        with replacing(path) as out:
+            if path.exists():  # if it is new, only its owner can read it
+                os.fchmod(out.fileno(), stat.S_IMODE(path.stat().st_mode))
+            await _copy(chunks, out)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -336,15 +330,6 @@ def _target(file: str) -> Path:
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
-
-
-def _new_beside(path: Path) -> Path:
-    """Create an empty file with an unused name, and the mode of `path`. If that is new, only its owner can read it."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    file, name = mkstemp(prefix=f"{path.name[:100]}.", suffix=".part", dir=path.parent)
-    os.fchmod(file, mode)
-    os.close(file)
-    return Path(name)
 
 
 def _unwritable(file: str, error: OSError) -> CountersinkError:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any
 
 from countersink_server.cli.arguments import HELPS, LINES, Commands, command
-from countersink_server.cli.output import json_of, tell
+from countersink_server.cli.output import json_of, replacing, tell
 from countersink_server.cli.target import add_neither
 from ingest.access.keys import Key, KeysFile, content_of, is_ours, make, parse, place_of, written, wrong
 from shared.config.settings import Settings
@@ -220,20 +219,12 @@ def _change(file: Path, edit: _Edit) -> None:
     with _alone(file):
         there = _read(file)
         content = written(edit([*there.keys]), there.secret)
-        number, name = mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
-        try:
-            with os.fdopen(number, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(number)
-                if os.path.lexists(file) and is_ours(old := file.lstat()):  # a service may read it as another user
-                    os.fchmod(number, old.st_mode & 0o7777)
-                    with suppress(PermissionError):
-                        os.fchown(number, -1, old.st_gid)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(file) as out:
+            out.write(content)
+            if os.path.lexists(file) and is_ours(old := file.lstat()):  # a service may read it as another user
+                os.fchmod(out.fileno(), old.st_mode & 0o7777)
+                with suppress(PermissionError):
+                    os.fchown(out.fileno(), -1, old.st_gid)
 
 
 @contextmanager

@@ -7,8 +7,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from shared.model.errors import amount
 
@@ -40,6 +42,22 @@ def json_of(value: Mapping[str, Any]) -> str:
 def plain(text: str) -> str:
     """The text on one line, without control characters that a terminal would obey."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside this one, which takes its place at the end. If something fails, the old one stays."""
+    number, name = mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(number)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 def flush() -> None:

@@ -138,6 +138,13 @@ class Instrument:
         """Read it from this function, whenever it is shown."""
         self._function = function
 
+    def inc(self, amount: float = 1) -> None:
+        with _lock:
+            self._cells[self._start] += amount
+
+    def get(self) -> float:
+        return self._cells[self._start]
+
     def refresh(self) -> None:
         """Read it now, if it is a function."""
 
@@ -171,13 +178,6 @@ class Counter(Instrument):
     kind = "counter"
     _last = 0.0
 
-    def inc(self, amount: float = 1) -> None:
-        with _lock:
-            self._cells[self._start] += amount
-
-    def get(self) -> float:
-        return self._cells[self._start]
-
     def refresh(self) -> None:
         """Add what the function rose by. So it goes on where another process ended."""
         if self._function is not None:
@@ -197,13 +197,6 @@ class Gauge(Instrument):
 
     def set(self, value: float) -> None:
         self._cells[self._start] = value
-
-    def inc(self, amount: float = 1) -> None:
-        with _lock:
-            self._cells[self._start] += amount
-
-    def get(self) -> float:
-        return self._cells[self._start]
 
     def set_to_current_time(self) -> None:
         self.set(time())
