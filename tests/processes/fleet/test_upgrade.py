@@ -147,7 +147,7 @@ class Fleet:
 
 
 @pytest.mark.check  # the history of git
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_every_increment_counts_once_through_an_upgrade_and_back(
     pair: Pair, started: Processes, before: Path
 ) -> None:
