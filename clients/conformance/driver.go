@@ -10,6 +10,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -131,21 +132,42 @@ func names(counters []countersink.Counter) []string {
 	return all
 }
 
+func renewed(keys []*string) func(context.Context) (string, error) {
+	var mu sync.Mutex
+	return func(context.Context) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := keys[0]
+		if len(keys) > 1 {
+			keys = keys[1:]
+		}
+		if key == nil {
+			return "", errors.New("no key")
+		}
+		return *key, nil
+	}
+}
+
 func main() {
 	var options struct {
 		URL      string
 		Interval float64
 		Patience float64
 		Most     int
+		Key      []*string
 	}
 	if err := json.Unmarshal([]byte(os.Args[1]), &options); err != nil {
 		log.Fatal(err)
 	}
-	counters, err := countersink.New(options.URL, countersink.Options{
+	chosen := countersink.Options{
 		Interval: time.Duration(options.Interval * float64(time.Second)),
 		Patience: time.Duration(options.Patience * float64(time.Second)),
 		Most:     options.Most,
-	})
+	}
+	if options.Key != nil {
+		chosen.KeyFunc = renewed(options.Key)
+	}
+	counters, err := countersink.New(options.URL, chosen)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,8 +5,16 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { Client, RequestError } from "countersink";
 
-const { url, interval = 0.2, patience, most } = JSON.parse(process.argv[2]);
-const counters = new Client(url, { interval: interval * 1_000, most, patience: patience && patience * 1_000 });
+const { url, interval = 0.2, patience, ...options } = JSON.parse(process.argv[2]);
+if (options.key) {
+  const keys = options.key;
+  options.key = async () => {
+    const key = keys.length > 1 ? keys.shift() : keys[0];
+    if (key === null) throw new Error("no key");
+    return key;
+  };
+}
+const counters = new Client(url, { interval: interval * 1_000, patience: patience && patience * 1_000, ...options });
 
 const steps = {
   incr({ name, each = 0, times = 1, by, id }) {

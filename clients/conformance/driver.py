@@ -10,6 +10,14 @@ from typing import Any
 from countersink import Client, RequestError
 
 options = json.loads(sys.argv[1])
+if isinstance(keys := options.get("key"), list):
+
+    def renewed() -> str:
+        if (key := keys.pop(0) if len(keys) > 1 else keys[0]) is None:
+            raise RuntimeError("no key")
+        return key
+
+    options["key"] = renewed
 counters = Client(options.pop("url"), **options)
 
 

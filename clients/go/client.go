@@ -31,6 +31,8 @@ const (
 type Options struct {
 	// Key is the key that the service wants.
 	Key string
+	// KeyFunc returns the key, in place of Key. It is called before each attempt, by several goroutines at a time.
+	KeyFunc func(ctx context.Context) (string, error)
 	// Interval is the time in which increments gather; 200 ms by default.
 	Interval time.Duration
 	// Most is the number of names and ids that the client holds at most, besides as many that it is sending; 100,000 by
@@ -96,8 +98,8 @@ func New(address string, options Options) (*Client, error) {
 	if options.Interval < 0 || options.Most < 0 || options.Patience < 0 {
 		return nil, errors.New("countersink: Interval, Most and Patience must not be negative")
 	}
-	if strings.ContainsAny(options.Key, " \t\r\n") {
-		return nil, errors.New("countersink: the key must be printable ASCII without spaces")
+	if !printable(options.Key) || (options.Key != "" && options.KeyFunc != nil) {
+		return nil, errors.New("countersink: the key must be printable ASCII without spaces, or given by KeyFunc")
 	}
 	if options.Interval == 0 {
 		options.Interval = 200 * time.Millisecond

@@ -95,6 +95,10 @@ func TestNewRefusesWhatCanNotBeRight(t *testing.T) {
 	if _, err := countersink.New("http://localhost", countersink.Options{Key: "a b"}); err == nil {
 		t.Error("a key with a space")
 	}
+	both := countersink.Options{Key: "a", KeyFunc: func(context.Context) (string, error) { return "b", nil }}
+	if _, err := countersink.New("http://localhost", both); err == nil {
+		t.Error("two keys")
+	}
 	if _, err := countersink.New("http://localhost", countersink.Options{Most: -1}); err == nil {
 		t.Error("a negative number of names")
 	}

@@ -74,6 +74,17 @@ type transport struct {
 	url    string
 	shown  string
 	header http.Header
+	key    func(context.Context) (string, error)
+}
+
+// printable says whether it can be sent as a key: ASCII without spaces.
+func printable(key string) bool {
+	for _, one := range []byte(key) {
+		if one <= ' ' || one > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 func newTransport(address string, options Options) (*transport, error) {
@@ -86,7 +97,7 @@ func newTransport(address string, options Options) (*transport, error) {
 		}
 		parts, socket = found, ""
 	}
-	it := &transport{shown: strings.TrimRight(parts.Redacted(), "/"), header: http.Header{}}
+	it := &transport{shown: strings.TrimRight(parts.Redacted(), "/"), header: http.Header{}, key: options.KeyFunc}
 	if socket != "" {
 		it.shown = address
 	}
@@ -162,6 +173,16 @@ func (t *transport) send(ctx context.Context, asked *request) (*http.Response, *
 		for name, values := range header {
 			sent.Header[name] = values
 		}
+	}
+	if t.key != nil {
+		key, err := t.key(ctx)
+		if err == nil && (key == "" || !printable(key)) {
+			err = errors.New("it must be printable ASCII without spaces")
+		}
+		if err != nil {
+			return nil, used, &Error{Unavailable: true, Detail: fmt.Sprintf("there is no key for %s: %v", t.shown, err)}
+		}
+		sent.Header.Set("Authorization", "Bearer "+key)
 	}
 	if host := sent.Header.Get("Host"); host != "" {
 		sent.Host = host

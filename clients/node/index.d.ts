@@ -1,6 +1,6 @@
 export interface Options {
-  /** The key that the service wants. */
-  key?: string;
+  /** The key that the service wants, or a function that returns it. It is called before each attempt. */
+  key?: string | (() => string | Promise<string>);
   /** Milliseconds for which increments gather; 200 by default. */
   interval?: number;
   /** Names and ids that the client holds at most, besides as many that it is sending; 100,000 by default. */

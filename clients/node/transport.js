@@ -61,8 +61,8 @@ class Transport {
       const secret = `${decodeURIComponent(parts.username)}:${decodeURIComponent(parts.password)}`;
       this._headers.Authorization = `Basic ${Buffer.from(secret).toString("base64")}`;
     }
-    if (key !== undefined && !KEY.test(key)) throw new TypeError("the key must be printable ASCII without spaces");
-    if (key !== undefined) this._headers.Authorization = `Bearer ${key}`;
+    this._key = typeof key === "function" ? key : undefined;
+    if (key !== undefined && !this._key) this._headers.Authorization = authorization(key);
     for (const [name, value] of Object.entries(headers ?? {})) {
       http.validateHeaderName(name);
       http.validateHeaderValue(name, value);
@@ -81,7 +81,8 @@ class Transport {
    * `RejectedError` if not. Both say whether it may have been accepted all the same. `waits` says whether somebody waits
    * for it: else it keeps no program from ending.
    */
-  async attempt(request, ms, waits) {
+  async attempt(unkeyed, ms, waits) {
+    const request = await this._keyed(unkeyed, ms, waits);
     let unanswered = false;
     try {
       try {
@@ -100,7 +101,7 @@ class Transport {
 
   /** Lines of an answer that need not end, on a connection of its own. Throws if nothing comes for `silence` ms. */
   async *lines(request, silence, signal) {
-    const sent = this._send(request, false, signal);
+    const sent = this._send(await this._keyed(request, silence, true), false, signal);
     let timer;
     const alive = () => {
       clearTimeout(timer);
@@ -124,6 +125,24 @@ class Transport {
     } finally {
       clearTimeout(timer);
       sent.destroy();
+    }
+  }
+
+  /** The request with the key of now, if the key is a function. Throws `UnavailableError` if there is none in time. */
+  async _keyed(request, ms, waits) {
+    if (!this._key) return request;
+    let timer;
+    const late = (_, reject) => {
+      timer = setTimeout(reject, ms, new Error(`it took longer than ${ms / 1_000} seconds`));
+      if (!waits) timer.unref();
+    };
+    try {
+      const key = await Promise.race([this._key(), new Promise(late)]);
+      return { ...request, headers: { Authorization: authorization(key), ...request.headers } };
+    } catch (error) {
+      throw new UnavailableError(`there is no key for ${this.shown}: ${error?.message ?? error}`);
+    } finally {
+      clearTimeout(timer);
     }
   }
 
@@ -202,6 +221,11 @@ class Transport {
     told.maybeAccepted = status !== TOO_MANY;
     throw new UnavailableError(detail ?? unknown, { ...told, retryAfter: retryAfterOf(answer.headers) });
   }
+}
+
+function authorization(key) {
+  if (!KEY.test(key)) throw new TypeError("the key must be printable ASCII without spaces");
+  return `Bearer ${key}`;
 }
 
 function partsOf(url) {

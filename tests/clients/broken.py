@@ -3,9 +3,10 @@
 import runpy
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
-from countersink import sender, tally, transport
+from countersink import client, sender, tally, transport
 
 Batch: Any = sender.Batch
 Sender: Any = sender.Sender
@@ -51,6 +52,12 @@ def a_refusal_drops_everything() -> None:
     Batch.parts = lambda *_: []
 
 
+def a_key_is_never_renewed() -> None:
+    client_module: Any = client
+    there = client_module._transport
+    client_module._transport = lambda url, key, *more: there(url, cache(key) if callable(key) else key, *more)
+
+
 def another_program_is_believed() -> None:
     there = Batch.rejected
 
@@ -62,6 +69,7 @@ def another_program_is_believed() -> None:
 
 BROKEN: Final[dict[str, tuple[Callable[[], None], str]]] = {
     "another program is believed": (another_program_is_believed, "another program answers for a while"),
+    "a key is never renewed": (a_key_is_never_renewed, "a key that is renewed before each attempt"),
     "a refusal drops everything": (a_refusal_drops_everything, "some names are refused and the others count"),
     "batches in doubt are divided": (
         batches_in_doubt_are_divided,

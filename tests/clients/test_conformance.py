@@ -143,6 +143,10 @@ async def play(scenario: Scenario, command: Built, there: Processes) -> None:
     assert {name: value for name, value in totals.items() if not between(value, scenario["counts"][name])} == {}
     judge_requests(proxy)
     assert len(posts(proxy)) <= scenario.get("most_asked", len(posts(proxy)))
+    if "sent_as" in scenario:
+        assert [asked.headers["authorization"] for asked in posts(proxy)] == [
+            f"Bearer {key}" for key in scenario["sent_as"]
+        ]
     assert scenario.get("says", "") in run.said
     assert not CRASHED.search(run.said), run.said
 
