@@ -147,6 +147,8 @@ def _plan(options: argparse.Namespace) -> None:
         interval=short,
         linger=settings.linger_ms / 1_000,
         in_redis=redis,
+        told=min((rule.interval / 1_000 for rule in settings.feed), default=None),
+        judged=bool(settings.thresholds),
     )
     prices = Prices(*(getattr(options, f"price_{kind}") for kind in _PRICES))
     found = document(plan, replace(plan, interval=long), settings, prices) | {
@@ -173,6 +175,7 @@ def document(read: TrafficPlan, unread: TrafficPlan, settings: Settings, prices:
         "ingests": read.ingests,
         "flushers": read.flushers,
         "overlay": "redis" if read.in_redis else "memory",
+        "feed": {"told_every": read.told, "thresholds": read.judged},
         "envelopes_per_second": round(read.envelopes, 3),
         "too_few": read.too_few() + read.too_few_shards(settings.max_shards, settings.shard_writes),
         READ: _ours(read, settings, prices),
@@ -239,7 +242,11 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "Measured: what an ingest takes, and the operations of Google's example. Assumed: a publish takes 15 ms,"
     yield "and a flusher writes 5,000 entities a second. The rest is arithmetic. Not in it: Pub/Sub, machines, Redis,"
     yield "network, storage, reads by clients, the first minutes of new counters, and transactions that are repeated."
-    yield "A feed adds a write for each told counter in a commit. To tell a counter takes four reads and two writes."
+    told = found["feed"]
+    if told["told_every"] is None and not told["thresholds"]:
+        yield "Set COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS, and it also says what it costs to tell others."
+    else:
+        yield "To tell others is in it, as if the shortest interval, and the thresholds, were those of all counters."
 
 
 def _table(found: dict[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil, exp, expm1, inf, log1p
 from typing import Final, NamedTuple
 
+from flusher.feed.announcer import IDLE
 from flusher.flush.commit_loop import FRESH, MOST_REMEMBERED
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.window import MOST_IN_COMMIT
@@ -172,6 +173,10 @@ class TrafficPlan:
     linger: float = 0.02
     in_redis: bool = False
     publish: float = PUBLISH
+    told: float | None = None
+    """Seconds between two tellings of a counter; None if there is no feed."""
+    judged: bool = False
+    """Whether counters have thresholds."""
 
     @property
     def envelopes(self) -> float:
@@ -237,9 +242,28 @@ class TrafficPlan:
 
     @property
     def operations(self) -> Operations:
-        ids = self.traffic.rate if self.traffic.ids == "each" else 0.0
-        receipts = self.envelopes + ids
-        return Operations(receipts + self.shard_writes, self._reads(), receipts)
+        ours = Operations(self._receipts + self.shard_writes, self._reads(), self._receipts)
+        return Operations(*map(sum, zip(ours, self._feed(), self._thresholds(), strict=True)))
+
+    @property
+    def _receipts(self) -> float:
+        """Per second."""
+        return self.envelopes + (self.traffic.rate if self.traffic.ids == "each" else 0.0)
+
+    def _feed(self) -> Operations:
+        """At most: a counter that goes on counting is not deleted from what is owed."""
+        if self.told is None:
+            return Operations(0, 0, 0)
+        times = min(self.shard_writes, self.traffic.counters / max(self.told, IDLE))
+        return Operations(self.shard_writes + times, 1 / IDLE + (2 + READS_OF_COUNTER) * times, times)
+
+    def _thresholds(self) -> Operations:
+        if not self.judged:
+            return Operations(0, 0, 0)
+        changed = min(self.shard_writes, self.traffic.counters / IDLE)
+        return Operations(
+            self.shard_writes, 2 / IDLE + self.shard_writes + READS_OF_COUNTER * changed, self.shard_writes
+        )
 
     def reads_of_largest(self, limit: int) -> float:
         """Of one request for so many of the largest counters: each of these is read, about as many with something
@@ -249,7 +273,7 @@ class TrafficPlan:
         counters = min(
             limit + min(distinct(self.traffic.rate * age, self.traffic.counters), limit), self.traffic.counters
         )
-        return READS_OF_COUNTER * counters + age * self.operations.deletes + QUERIES_OF_LARGEST
+        return READS_OF_COUNTER * counters + age * self._receipts + QUERIES_OF_LARGEST
 
     def too_few(self) -> list[str]:
         """What these processes can't do. Empty if they are enough."""
@@ -282,7 +306,7 @@ def takes(traffic: Traffic) -> int:
 
 
 def planned(
-    traffic: Traffic, *, ingests: int | None = None, flushers: int | None = None, **others: float
+    traffic: Traffic, *, ingests: int | None = None, flushers: int | None = None, **others: float | None
 ) -> TrafficPlan:
     """The plan with as many processes as the traffic needs, except where their number is given."""
     ingests = ingests or max(LEAST, ceil(traffic.rate / takes(traffic)))

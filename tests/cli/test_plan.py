@@ -71,6 +71,20 @@ def test_programs_get_an_object() -> None:
     assert found["too_few"] == []
 
 
+def test_telling_others_costs_more() -> None:
+    arguments = ("--rate", "1000", "--counters", "100")
+    feed = {"COUNTERSINK_FEED": "page:=1m,=10m", "COUNTERSINK_FEED_TO": "https://example.com/hook"}
+    all_of_it = feed | {"COUNTERSINK_THRESHOLDS": "quota:=at 7"}
+    assert said(*arguments, **feed)["feed"] == {"told_every": 60, "thresholds": False}
+    found = [said(*arguments, **settings)["while_read"] for settings in ({}, feed, all_of_it)]
+    writes, reads, deletes = ([one[f"{name}_per_second"] for one in found] for name in ("writes", "reads", "deletes"))
+    shards = writes[0] - deletes[0]
+    assert [writes[1] - writes[0], writes[2] - writes[1]] == pytest.approx([shards + 100 / 60, shards], abs=0.01)
+    assert [deletes[1] - deletes[0], deletes[2] - deletes[1]] == pytest.approx([100 / 60, shards], abs=0.01)
+    assert reads == sorted(reads)
+    assert "To tell others is in it" in plan(*arguments, **feed).out
+
+
 def test_settings_prices_and_options_count() -> None:
     arguments = ("--rate", "5000", "--counters", "1000")
     first = said(*arguments)

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable
 from itertools import count
 from typing import Any
 
 import pytest
 
+from countersink_server.cli.traffic_plan import Traffic, TrafficPlan
 from flusher.feed.announcer import Announcer
 from shared.config.lists import feed_rules, threshold_rules
 from shared.datastore import feed, thresholds
@@ -14,10 +16,11 @@ from shared.datastore.client import DatastoreClient
 from shared.datastore.feed import DatastoreFeedBook
 from shared.datastore.store import DatastoreStore
 from shared.datastore.thresholds import generation
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import TransientError
 from shared.model.feed import NOTHING, Told, told
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime import metrics
 from tests.emulators.datastore_fixtures import Datastore, insist
 from tests.unit.feed.test_month import Consumer, KilledError
 
@@ -185,6 +188,38 @@ async def test_new_rules_hold_when_no_commit_follows_others(
     await world.store.apply(Commit(world.receipt(), (ShardAdd("page:a", 0, 10, 1),)))
     await world.rests(announcer)
     assert world.consumer.reached == {"0/20/page:a"}
+
+
+async def test_telling_costs_what_the_plan_says(datastore: Datastore) -> None:
+    world = World(datastore, await datastore.store())
+    book = (await world.teller())._book
+
+    def done() -> list[float]:
+        return [metrics.DATASTORE_OPERATIONS.labels(kind).get() for kind in ("read", "write", "delete")]
+
+    async def cost(work: Awaitable[object]) -> list[float]:
+        before = done()
+        await work
+        return [after - one for one, after in zip(before, done(), strict=True)]
+
+    async def tell() -> None:
+        owed = await book.owed(9)
+        await book.settle([(one, Millis(0)) for one in owed.changes], [(one, one.levels.last) for one in owed.reaches])
+
+    await world.store.apply(Commit(world.receipt(), (ShardAdd("other", 0, 1, 1), ShardAdd("quota:x", 0, 1, 1))))
+    await tell()
+    await tell()  # now all of it rests
+    idle = await cost(tell())
+    commits = [Commit(world.receipt(), (ShardAdd(name, 0, 1, 1),)) for name in ("other", "quota:x")]
+    others, counted = [await cost(world.store.apply(one)) for one in commits]
+    assert [one - other for one, other in zip(counted, others, strict=True)] == [0, 2, 0]
+    reads, writes, deletes = [one + other for one, other in zip(await cost(tell()), await cost(tell()), strict=True)]
+    plan = TrafficPlan(Traffic(1.0), ingests=1, flushers=1, told=0.0, judged=True)
+    feed, thresholds = plan._feed(), plan._thresholds()
+    times = plan.shard_writes
+    assert reads - 2 * idle[0] == pytest.approx((feed.reads + thresholds.reads - 3) / times)
+    assert writes + 2 == pytest.approx((feed.writes + thresholds.writes) / times)
+    assert deletes == pytest.approx((feed.deletes + thresholds.deletes) / times)
 
 
 async def test_what_the_rules_do_not_have_any_more_is_not_told(datastore: Datastore) -> None:
