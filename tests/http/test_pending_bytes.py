@@ -52,7 +52,7 @@ async def fill(service: Service, kind: Kind) -> int:
 
 @pytest.mark.parametrize(
     ("kind", "limit"),
-    [(names, 2_000_000), (ids, 2_000_000), (ids_of_names, 2_000_000), (singles, 500_000), (hot, 500_000)],
+    [(names, 1_000_000), (ids, 1_000_000), (ids_of_names, 1_000_000), (singles, 500_000), (hot, 500_000)],
 )
 async def test_what_is_pending_takes_at_most_8_times_the_setting(tmp_path: Path, kind: Kind, limit: int) -> None:
     async with running(tmp_path, max_pending_bytes=limit) as service:
@@ -103,7 +103,7 @@ async def test_reads_and_lists_of_much_that_is_pending_let_others_have_a_turn(
 
 
 async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_path: Path) -> None:
-    async with running(tmp_path, max_pending_bytes=4_000_000) as service:
+    async with running(tmp_path, max_pending_bytes=2_000_000) as service:
         routes = service.chapter(ReadRoutes)
         await fill(service, names)
         first, *_ = await routes._pages([""], "", 1)
