@@ -19,7 +19,6 @@ PIXEL = "/v1/counters/page:a/pixel.gif"
 BADGE = "/v1/counters/page:a/badge.svg"
 LINK = CROSS + b"Sec-Fetch-Mode: navigate\r\n"
 SVG = "{http://www.w3.org/2000/svg}"
-TAGS = {SVG + tag for tag in ("svg", "title", "clipPath", "rect", "g", "text")}
 
 
 @pytest.fixture

@@ -42,11 +42,9 @@ class Network:
         self.calls.append(Call(owner, name, effect, answer))
         return await answer
 
-    async def arrive(self, call: Call, *, lose_answer: bool = False, again: bool = False) -> None:
-        """It happens now; `again`: and will once more, later."""
+    async def arrive(self, call: Call, *, lose_answer: bool = False) -> None:
+        """It happens now."""
         self.calls.remove(call)
-        if again:
-            self.calls.append(Call(call.owner, call.name, call.effect, None))
         try:
             result = await call.effect()
         except Exception as error:

@@ -67,8 +67,6 @@ class Truth:
 
     tried: int = 0
     answered: int = 0
-    applied: int = 0
-    """What is answered only when it has been applied: others' messages, where the overlay holds but ours."""
     seen: dict[str, int] = field(default_factory=dict)
     """By whom."""
     count: int = 0
@@ -487,8 +485,6 @@ class World:
             self.deliver_all()
         else:
             raise AssertionError("dead letters stay")
-        for truth in self.truths.values():
-            truth.answered |= truth.applied
         self.clock.turn(1)  # no base is from before
         self.reads_checked = True
         for name, truth in self.truths.items():
