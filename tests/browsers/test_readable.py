@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.tab import Tab
 from tests.http.service import Service, url_name
 
@@ -38,6 +39,7 @@ async def counts(service: Service, name: str, *deltas: int) -> None:
         assert (await service.incr(name, b'{"delta": %d}' % delta)).status == 202
 
 
+@IN_CHROMIUM
 @pytest.mark.parametrize("delta", [1, 40, 3_000_000, MOST])
 async def test_a_scale_is_not_cut_and_says_nothing_twice(service: Service, tab: Tab, delta: int) -> None:
     await tab.before(DRAWN)
@@ -59,6 +61,7 @@ async def test_a_scale_is_not_cut_and_says_nothing_twice(service: Service, tab: 
         assert len([one for one in chart if one["named"] == "number"]) > 1
 
 
+@IN_CHROMIUM
 async def test_the_first_seconds_have_each_time_once(service: Service, tab: Tab) -> None:
     await tab.before(DRAWN)
     await counts(service, "other", 5)
@@ -69,6 +72,7 @@ async def test_the_first_seconds_have_each_time_once(service: Service, tab: Tab)
     assert len(set(times)) == len(times), times
 
 
+@IN_CHROMIUM
 async def test_counts_on_a_scale_are_whole_numbers(service: Service, balanced: None, tab: Tab) -> None:
     await tab.before(DRAWN)
     await tab.show(f"{service.url}/#/pipeline", "Pending increments")
@@ -133,6 +137,7 @@ async def test_a_name_of_400_bytes_leaves_room_for_the_rest(service: Service, ta
     await tab.until("document.body.innerText.includes('it was deleted')")
 
 
+@IN_CHROMIUM
 async def test_the_page_of_the_api_shows_code_as_code(service: Service, tab: Tab) -> None:
     await tab.show(f"{service.url}/docs", "Send increments")
     await tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
