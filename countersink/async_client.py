@@ -151,7 +151,6 @@ class AsyncClient:
         return await _apart(partial(next, signs))
 
     async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call it in a thread when fewer than `AT_ONCE` run."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._places = loop, asyncio.Semaphore(AT_ONCE)

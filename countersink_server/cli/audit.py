@@ -403,7 +403,6 @@ class Ledger:
         return self._buckets.compared
 
     def lines(self) -> Iterator[Line]:
-        """All counters, in the order of their names' bytes."""
         rows = self._db.execute(_LINES)
         while page := rows.fetchmany(_PAGE):
             for counter, *halves, since, others, flaw, torn in page:

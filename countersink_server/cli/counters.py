@@ -309,7 +309,7 @@ async def written_to(file: str, chunks: AsyncIterator[bytes]) -> None:
                 await _copy(chunks, out)
             return
         with replacing(path) as out:
-            if path.exists():  # if it is new, only its owner can read it
+            if path.exists():
                 os.fchmod(out.fileno(), stat.S_IMODE(path.stat().st_mode))
             await _copy(chunks, out)
     except BrokenPipeError:

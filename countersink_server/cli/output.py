@@ -46,10 +46,13 @@ def plain(text: str) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file beside this one, which takes its place at the end. If something fails, the old one stays."""
+    """A new file beside this one, which only its owner can read. It takes the place of the old one at the end; if
+    something fails, that stays.
+    """
     number, name = mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(number, "wb") as out:
+            os.fchmod(number, 0o600)
             yield out
             out.flush()
             os.fsync(number)
@@ -67,7 +70,6 @@ def flush() -> None:
 
 
 def give_up() -> None:
-    """Discard what is still in the buffer."""
     with contextlib.suppress(OSError, ValueError):
         output = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -121,7 +123,6 @@ class Bar:
             self.write("", "\r")
 
     def note(self, line: str) -> None:
-        """Print a note where the bar was."""
         self.end()
         note(line)
 
@@ -132,8 +133,6 @@ class Bar:
 
 
 class JobPace:
-    """How fast a job went in the last seconds."""
-
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int, float]] = deque()
         """When (s), how many counters were visited, and the share done."""

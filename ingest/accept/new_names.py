@@ -74,7 +74,6 @@ class Trial:
     quota: NewQuota | None = None
     names: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """Those for which there is no room."""
 
 
 class NewNames:

@@ -44,9 +44,7 @@ from shared.wire.codec import encode
 _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
-"""Envelopes in one publish."""
 SIDE_BY_SIDE: Final = 4
-"""Publishes under way at most."""
 LONGEST_PUBLISH: Final = 1_800.0
 """Seconds in which a publish may be repeated, or go to the spool. An earlier try may have been taken, and its receipts
 do not live for ever. What goes to the spool is as old as this when it is dated: ages have an hour to spare.
@@ -158,7 +156,6 @@ class Publishing:
         return future
 
     def all_durable(self, drafts: Sequence[Draft], *, awaited: bool = False) -> asyncio.Future[Any]:
-        """The same for all of these drafts."""
         futures = [self.durable(draft, awaited=awaited) for draft in drafts]
         return futures[0] if len(futures) == 1 else asyncio.ensure_future(all_of(futures))
 

@@ -246,7 +246,6 @@ class Caller(NamedTuple):
 
     @property
     def deltas(self) -> Deltas:
-        """Those that the caller may send."""
         return ALL_DELTAS if self.public is None else self.public.deltas
 
     @property

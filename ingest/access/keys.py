@@ -295,12 +295,10 @@ class KeyRing:
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
         self.accounts: dict[str, Key] = {}
-        """The keys of Google's service accounts."""
         self._buckets: dict[str, Bucket] = {}
         self._readers: dict[str, Bucket] = {}
         """The same for counters that are read with publishable keys."""
         self._quotas: dict[str, NewCounters] = {}
-        """By publishable key."""
         self._clients: OrderedDict[tuple[str, str], tuple[Bucket, Bucket]] = OrderedDict()
         """What one client may still send and read, by publishable key and client."""
         self.origins: dict[str, frozenset[str]] = {}

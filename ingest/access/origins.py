@@ -100,7 +100,6 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 PREFLIGHT: Final = "OPTIONS"
 ASKED: Final = frozenset({"GET", "POST"})
-"""Methods that pages may use."""
 _MAY: Final = {
     "Access-Control-Allow-Headers": "Authorization, Last-Event-ID, Content-Type, Content-Encoding, Idempotency-Key, "
     "traceparent, tracestate, "

@@ -17,7 +17,6 @@ from shared.ports.broker import LetterDesk
 DEFAULT_LISTED: Final = 50
 MOST_LISTED: Final = 100
 MOST_IDS: Final = 100
-"""Letters that one request may name."""
 
 
 class LettersAsks(Struct):

@@ -41,8 +41,6 @@ Headers = CIMultiDictProxy[str]
 
 
 class Flaw(NamedTuple):
-    """Says what is wrong with a field of a body."""
-
     of: Callable[[Any], str | None]
 
 
@@ -122,7 +120,6 @@ class Age(Struct):
 
 
 Once = Annotated[str | None, Header(idempotency_key_of), is_a("Id")]
-"""An Idempotency-Key."""
 ONCE: Final = "Idempotency-Key"
 
 
@@ -140,8 +137,6 @@ class Body(Json):
 
 
 class Form(NamedTuple):
-    """A combination of fields."""
-
     consts: Mapping[str, Any]
     """The fields with a single value."""
     required: tuple[str, ...]

@@ -201,7 +201,6 @@ MOST_TOGETHER: Final = 1_000
 
 
 _Totals = Mapping[str, Reading] | str
-"""Readings by name; or why there are none."""
 
 
 class Totals:

@@ -37,7 +37,6 @@ from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 
 MOST_LISTED: Final = 100
-"""Jobs in a list."""
 
 
 def _flaw_of_instant(value: object) -> str | None:

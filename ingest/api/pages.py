@@ -21,10 +21,8 @@ from shared.http.shares import FairLock
 from shared.runtime import metrics
 
 PAGE: Final = "index.html"
-"""The one page of the console."""
 _FOLDER: Final = files("ingest.console") / "files"
 FILES: Final = tuple(sorted(one.name for one in _FOLDER.iterdir() if one.name != PAGE))
-"""What the page loads."""
 MAX_AGE: Final = 3_600
 """Seconds for which browsers and proxies keep the script."""
 _TYPES: Final = {

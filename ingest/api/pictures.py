@@ -23,7 +23,6 @@ MAX_AGE: Final = 30
 """Seconds for which browsers and proxies keep a badge. Its stored part may be as old already."""
 DEFAULT_COLOR: Final = "blue"
 GIF: Final = b"GIF89a\x01\0\x01\0\x80\0\0\xff\xff\xff\0\0\0!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;"
-"""One transparent pixel."""
 COLORS: Final = {
     "blue": "0a66c2",
     "gray": "5f6b76",

@@ -32,19 +32,14 @@ ADMIN: Final = "admin"
 
 
 class Gives(NamedTuple):
-    """A good answer."""
-
     what: type[Struct] | Schema
     description: str = ""
     """If it is empty, the docstring of the struct describes the answer, or else the summary of the route does."""
     media_type: str = "application/json"
     headers: Mapping[str, str] = {}
-    """What each of its headers says."""
 
 
 class Takes(NamedTuple):
-    """A body that the handler reads itself."""
-
     content: Mapping[str, Schema]
     """The schema of each media type."""
     required: bool = True
@@ -71,7 +66,6 @@ class Route:
     takes: Takes | None = None
     """The body, if the handler reads it itself."""
     where: str = PUBLIC
-    """The listener."""
     tag: str = ""
     """Its chapter in the document, which leaves out routes without one."""
 
@@ -94,11 +88,9 @@ class Route:
         return next((one for one in _structs(self.handler) if not issubclass(one, Body)), None)
 
     def body(self) -> type[Body] | None:
-        """The JSON body."""
         return next((one for one in _structs(self.handler) if issubclass(one, Body)), None)
 
     def answers(self) -> Mapping[int, Gives]:
-        """All good answers."""
         if self.gives:
             return self.gives
         found = get_type_hints(self.handler, include_extras=True)["return"]
@@ -225,7 +217,6 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
 ROUTES: Final = tuple(replace(row, tag=tag, where=where) for (tag, where), rows in TABLE.items() for row in rows)
 
 WITHOUT_KEY: Final = frozenset(route.path for route in ROUTES if route.need == OPEN)
-"""These paths need no key."""
 OTHER: Final = "other"
 """What metrics call a request that has no route."""
 _BY_PATH: Final[dict[str, dict[str, Route]]] = {}
@@ -245,9 +236,7 @@ class Target(NamedTuple):
     """As it was sent, with its percent-encoding. So are `query` and `parameter`."""
     query: str
     parameter: str | None
-    """Its value, if the path has one."""
     methods: Mapping[str, Route]
-    """All routes with this path."""
     route: Route | None
 
     @property

@@ -27,7 +27,6 @@ _PART: Final = 4
 """1/4 of the largest body is allowed whatever the ratio: increments of one counter are very much alike."""
 TOO_LARGE: Final = 413
 CODINGS: Final = ("gzip", "deflate")
-"""How bodies may be compressed."""
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """The content codings that clients may use, with zlib's `wbits` for each."""
 

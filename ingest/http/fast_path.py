@@ -61,8 +61,6 @@ class Head(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """Who waits for the answer to a request that the door let in."""
-
     front: Front
     caller: Caller
     begun: float

@@ -110,7 +110,6 @@ def _pushed(body: bytes) -> Events:
 
 
 def _pushed_in(body: bytes) -> dict[str, Any] | None:
-    """What Pub/Sub pushes, if the body is that."""
     check_values(body)
     try:
         data = load(body)

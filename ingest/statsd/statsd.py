@@ -145,7 +145,6 @@ class StatsdSender:
 
 
 PACKET: Final = 65_536
-"""Bytes of the largest packet."""
 MOST_READS: Final = 32_768
 """So many packets are read at the end, even if they go on to come."""
 LOOK: Final = 1.0

@@ -168,7 +168,6 @@ class _Stream(asyncio.BufferedProtocol):
         self._line = b""
         """The line that has begun."""
         self._spoke = False
-        """Whether a line has been taken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # of TCP

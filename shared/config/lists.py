@@ -18,9 +18,7 @@ T = TypeVar("T")
 Network = IPv4Network | IPv6Network
 
 MOST_RANKED: Final = 1_000
-"""The most counters that a request for the largest can get."""
 MOST_COUNTERS: Final = 10**12
-"""The most counters that a limit can allow."""
 
 
 class NameLimit(NamedTuple):

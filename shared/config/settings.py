@@ -131,7 +131,6 @@ def expire_rules(text: str) -> tuple[ExpireRule, ...]:
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
-"""The most shards of a counter that a setting can allow."""
 
 
 def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:
@@ -434,7 +433,6 @@ class Settings:
 
 
 _OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_KEY", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
-"""Variables of the client and of the tests."""
 
 
 def flaw_of_shards(number: object, most: int) -> str | None:

@@ -43,9 +43,7 @@ class Shares:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        """By all together."""
         self.holders: dict[str, int] = {}
-        """What each of them holds."""
 
     def held_by(self, holder: str) -> int:
         return self.holders.get(holder, 0)

@@ -130,7 +130,6 @@ class StandstillWatch:
             )
 
     def look(self) -> None:
-        """Do the same as `check`, then measure from now on."""
         self.check()
         self._seen = self._clock.monotonic()
 

@@ -266,7 +266,6 @@ class Histogram(Instrument):
 
 
 WORKER: Final = "worker"
-"""The label that says which worker counted."""
 
 
 class MetricsBoard(Collector):

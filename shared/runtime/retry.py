@@ -100,7 +100,6 @@ class Backoff:
         await self._sleep(delay * (0.5 + self._jitter() / 2))
 
     def reset(self) -> None:
-        """Begin again with the shortest pause, after a success."""
         self._next = self._first
 
 

@@ -56,8 +56,6 @@ class SpanLinks:
 
 
 class BegunSpan(Protocol):
-    """Something that has begun."""
-
     trace: Trace
     """Where it is. It is not sampled if the sampler of this process decided so."""
 
@@ -69,9 +67,7 @@ class BegunSpan(Protocol):
 class Traces(Protocol):
     """Begins spans. Those that have ended are exported in the background; if too many wait, some are dropped."""
 
-    def request(self, parent: Trace, method: str, route: str) -> BegunSpan:
-        """A request. `parent`: the client's span."""
-        ...
+    def request(self, parent: Trace, method: str, route: str) -> BegunSpan: ...
 
     def envelope(self, links: SpanLinks, increments: int) -> BegunSpan:
         """The publish of an envelope. `links`: the spans of requests in it, at least one."""
@@ -99,7 +95,6 @@ class RequestContext:
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.span: Trace | None = None
-        """Its own span, if it has one."""
 
     @cached_property
     def id(self) -> str:

@@ -267,7 +267,6 @@ def traces_of(version: str) -> Traces | None:
 
 
 def metrics_pusher_of(version: str, since: float) -> "OtlpMetrics | None":
-    """The same for metrics."""
 
     def make(endpoint: str) -> "OtlpMetrics":
         from shared.runtime.otlp import OtlpMetrics  # noqa: PLC0415 (as above)
