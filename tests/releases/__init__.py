@@ -3,6 +3,7 @@
 A folder for each release holds:
 
     countersink.db.gz   a file with totals, counts by time, ids, pending messages, dead letters, and a job under way
+    copy.ndjson         lines of `countersink copy`: counters of that file, and what is remembered
     spool.db.gz         what waits in a spool for Pub/Sub
     messages.json       messages, with what each counts and under which receipts
     expected.json       what is in the file

@@ -22,6 +22,7 @@ from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
 from shared.wire.codec import decode, encode
 from shared.wiring.files import Queue, open_spool
+from shared.wiring.moving import end_of, lines_of
 from tests.processes.harness import processes
 from tests.releases import SETTINGS, TOPIC
 from tests.releases.entities import make_entities, written
@@ -56,6 +57,7 @@ def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         expected = asyncio.run(make_file(Path(made)))
         asyncio.run(make_spool(Path(made)))
+        (folder / "copy.ndjson").write_bytes(asyncio.run(lines_in(Path(made, "countersink.db"))))
         for name in ("countersink.db", "spool.db"):
             copied = Path(made, f"copy of {name}")
             copy(Path(made, name), copied)
@@ -66,6 +68,11 @@ def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         (folder / "entities.json").write_text(written(asyncio.run(make_entities(Path(made)))))
     print(*(f"{path.name}: {path.stat().st_size} bytes" for path in sorted(folder.iterdir())), sep="\n")
+
+
+async def lines_in(file: Path) -> bytes:
+    async with end_of(Settings(), "--from", f"sqlite:///{file}", makes=False, still=True) as end:
+        return b"".join([line async for line in lines_of(end.origin, "page:")])
 
 
 def meaning(message: Message) -> dict[str, Any]:

@@ -16,7 +16,10 @@ import pytest
 
 from countersink import AsyncClient
 from shared.model.buckets import BrokerMillis
+from shared.model.imports import Foreign
+from shared.model.receipts import key_of_increment
 from shared.model.words import Delivery, Message
+from shared.moving.copy_file import CopyFile
 from shared.sqlite.database import Database
 from shared.wire.codec import decode
 from tests.emulators.redis_fixtures import RedisServer
@@ -27,6 +30,7 @@ from tests.processes.moved_clocks import DAY, Clocks
 from tests.releases import RELEASES, SETTINGS, TOPIC
 from tests.releases.__main__ import meaning, spool_in
 from tests.releases.entities import put_entities, settings_of
+from tests.world.manual_clock import ManualClock
 
 WITHIN = 60.0
 
@@ -66,6 +70,19 @@ async def test_each_envelope_of_the_spool_is_read(release: Path, tmp_path: Path)
     await spool.close()
     kept = [kept for kept in read(release, "messages.json") if kept["attributes"].get("ce-source") == "countersink"]
     assert found == [envelope["receipt"] for message in kept for envelope in message["envelopes"]]
+
+
+@of_each_release
+async def test_each_line_of_a_copy_is_read(release: Path) -> None:
+    """What waited is not in it."""
+    expected = read(release, "expected.json")
+    applied = expected["batch"]["counters"]
+    origin = CopyFile(release / "copy.ndjson", ManualClock(datetime.fromisoformat(expected["day"]).timestamp()))
+    assert {one.name: one.total async for one in origin.counters("") if isinstance(one, Foreign)} == applied
+    assert {one.bucket.counter: one.held async for some in origin.counts("") for one in some} == applied
+    kept = [one.key async for some in origin.receipts() for one in some]
+    assert {*kept} > {key_of_increment(name, id_) for name, _, id_ in expected["ids"][:1]}
+    assert await origin.waiting() == 2
 
 
 def columns(path: Path) -> set[tuple[Any, ...]]:
