@@ -91,11 +91,6 @@ def _part(request: Any, key: Key, name: str, value: str) -> Any:
     return mutation
 
 
-def _kept_text(told: Told) -> str:
-    """The rules as the store keeps them. A release that can't follow thresholds here does not read those with any."""
-    return json.dumps([*told, "rows"]) if told.thresholds else told.text()
-
-
 class RulesFollowed:
     """The rules in the store, as a process that commits knows them."""
 
@@ -153,7 +148,7 @@ class DatastoreFeedBook:
         """Since when they have been due."""
 
     async def open(self, told: Told) -> bool:
-        text, begun = _kept_text(told), self._clock.monotonic()
+        text, begun = told.text(), self._clock.monotonic()
         if begun - max(self._renewed, self._asked) < self._lease / 3:
             return self._renewed > -inf
         self._asked = begun

@@ -96,7 +96,7 @@ def told_of(text: str) -> Told:
     """Read what `Told.text` wrote."""
     if not text:
         return NOTHING
-    feed, thresholds, receiver, *_ = json.loads(text)  # behind them, Datastore has what some releases must not read
+    feed, thresholds, receiver = json.loads(text)
     rules = (ThresholdRule(prefix, every, (*at,)) for prefix, every, at in thresholds)
     return Told(tuple(FeedRule(*one) for one in feed), (*rules,), receiver)
 
