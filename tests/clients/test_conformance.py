@@ -158,6 +158,16 @@ def counted(url: str, names: list[str]) -> dict[str, int]:
     return {counter.name: counter.value for counter in counters}
 
 
+def test_the_table_shows_what_each_language_does() -> None:
+    rows = [
+        f"| {one['name']} | "
+        + " | ".join("✓" if name in one.get("languages", LANGUAGES) else "-" for name in LANGUAGES)
+        for one in SCENARIOS
+    ]
+    text = (FOLDER / "README.md").read_text()
+    assert [line.removesuffix(" |") for line in text.splitlines() if "✓" in line] == rows
+
+
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_broken_client_is_noticed(name: str, there: Processes) -> None:
     (scenario,) = [one for one in SCENARIOS if one["name"] == BROKEN[name][1]]
