@@ -23,6 +23,7 @@ import pytest
 import countersink
 from tests.deploy.programs import run
 from tests.meta.checkout import ROOT, tracked
+from tests.once import once
 
 COUNTS: Final = """
 import sys
@@ -33,41 +34,37 @@ with Client(sys.argv[1]) as counters:
     print(counters.get(sys.argv[2], max_age=0).value)
 """
 _LINE: Final = re.compile(r'`(pip install "countersink @ [^`]*)`')
-_PARTS: Final = ["countersink", "."]
-"""The projects of client and server."""
-
 ORIGINS: Final = ("the documents", "sources")
 """Both are built on the way; `tests/meta` installs the wheels of the checkout."""
 
 
-@pytest.fixture(scope="module")
+def download(folder: Path) -> None:
+    """The packages of the lock. pip may have them in its cache."""
+    command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes")
+    run(*command, "--dest", folder, "--requirement", ROOT / "requirements" / "server.txt")
+
+
+@pytest.fixture
 def pip(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Variables for pip: it finds the packages of the lock, and asks no index. It may have them in its cache."""
-    folder = tmp_path_factory.mktemp("others")
-    download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes")
-    run(*download, "--dest", folder, "--requirement", ROOT / "requirements" / "server.txt")
-    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    """Variables for pip: it finds the packages of the lock, and asks no index."""
+    there = once(tmp_path_factory, "downloads", download)
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(there), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources, as `make dist` builds them."""
-    folder = tmp_path_factory.mktemp("dist")
-    for project in _PARTS:
-        run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", folder, cwd=ROOT / project)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a repository with what a commit of this checkout would have."""
-    folder = tmp_path_factory.mktemp("repository")
+def commit(folder: Path) -> None:
+    """A repository with what a commit of this checkout would have."""
     git = ("git", "-C", folder, f"--work-tree={ROOT}", "-c", "user.name=test", "-c", "user.email=test@localhost")
     names = "\0".join(path.relative_to(ROOT).as_posix() for path in tracked())
     run("git", "-C", folder, "init", "--quiet")
     run(*git, "add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul", cwd=ROOT, told=names)
     run(*git, "commit", "--quiet", "--message", "All")
     run(*git, "update-server-info")  # so that files are all that a server needs
+
+
+@pytest.fixture
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its URL."""
+    folder = once(tmp_path_factory, "repository", commit)
     files = partial(_Quiet, directory=str(folder / ".git"))
     with ThreadingHTTPServer(("127.0.0.1", 0), files) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -87,19 +84,19 @@ def lines(page: Path) -> list[list[str]]:
     return [shlex.split(line)[2:] for line in found]
 
 
-def wanted(what: str, parts: Sequence[str], dist: Path, repository: str) -> list[str]:
-    """The arguments of pip that install these parts from there."""
+def wanted(what: str, dist: Path, repository: str) -> list[str]:
+    """The arguments of pip that install client and server from there."""
     if what == "the documents":
-        (line,) = [line for line in lines(ROOT / "README.md") if len(line) == len(parts)]
+        (line,) = [line for line in lines(ROOT / "README.md") if len(line) == 2]
         return [word.replace("REPOSITORY", repository) for word in line]
-    return [str(path) for path in sorted(dist.glob("*.tar.gz"))][: len(parts)]
+    return [str(path) for path in sorted(dist.glob("*.tar.gz"))]
 
 
 def installed(folder: Path, arguments: Sequence[str], pip: Mapping[str, str]) -> Path:
     """The commands of an environment in which nothing else was asked for."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *arguments, more=pip)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", *arguments, more=pip)
     run(sys.executable, "-m", "pip", "--python", python, "check")
     return python.parent
 
@@ -126,7 +123,7 @@ def service(scripts: Path, folder: Path) -> Iterator[str]:
 def test_the_server_installs_and_counts(
     what: str, pip: Mapping[str, str], dist: Path, repository: str, tmp_path: Path
 ) -> None:
-    scripts = installed(tmp_path / "empty", wanted(what, _PARTS, dist, repository), pip)
+    scripts = installed(tmp_path / "empty", wanted(what, dist, repository), pip)
     assert countersink.__version__ in run(scripts / "countersink", "--version")
     with service(scripts, tmp_path) as url:
         request = urllib.request.Request(f"{url}/v1/counters/visits", method="POST")
@@ -136,16 +133,14 @@ def test_the_server_installs_and_counts(
             assert json.load(answer)["value"] == 1
 
 
-def test_the_client_installs_alone_and_counts(
-    pip: Mapping[str, str], dist: Path, repository: str, tmp_path: Path
-) -> None:
+def test_the_client_installs_alone_and_counts(pip: Mapping[str, str], dist: Path, tmp_path: Path) -> None:
     with service(Path(sys.executable).parent, tmp_path) as url:
-        for what in ORIGINS:
-            scripts = installed(tmp_path / what, wanted(what, _PARTS[:1], dist, repository), pip)
-            assert run(scripts / "python", "-I", "-c", COUNTS, url, what, cwd=tmp_path) == "1\n"
-            assert not (scripts / "countersink").exists()
+        scripts = installed(tmp_path / "client", wanted("sources", dist, "")[:1], pip)
+        assert run(scripts / "python", "-I", "-c", COUNTS, url, "visits", cwd=tmp_path) == "1\n"
+        assert not (scripts / "countersink").exists()
 
 
 def test_all_pages_say_the_same() -> None:
-    (client,) = [line for line in lines(ROOT / "README.md") if len(line) == 1]
+    client, both = sorted(lines(ROOT / "README.md"), key=len)
+    assert client == both[:1]
     assert lines(ROOT / "docs" / "client.md") == [client]
