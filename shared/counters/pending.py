@@ -304,7 +304,8 @@ class Pending:
         self._unknown: set[int] = set()
         """Messages in versions that this process does not know. They may add to any counter, so no view is exact."""
         self._views: dict[str, View] = {}
-        self._empty = View((), floor, next(_VERSIONS), exact)
+        self._bare: dict[Instant, View] = {}
+        """Views without entries, by floor. Most counters of a list share one."""
         self._index: NameIndex | None = None
         """The names, once a list was asked for."""
         self._unsorted: set[str] | None = None
@@ -336,7 +337,7 @@ class Pending:
 
     def add_unknown(self, number: int) -> None:
         self._unknown.add(number)
-        self._show_anew()
+        self._forget_views()
 
     def confirm(self, number: int) -> None:
         """Count the entries of a message that is known to be published."""
@@ -394,18 +395,21 @@ class Pending:
     def view(self, counter: str) -> View:
         view = self._views.get(counter)
         if view is None:
-            there, floor = self._where.get(counter), self._floors.get(counter)
-            if there is None and floor is None:
-                return self._empty
+            there, floor = self._where.get(counter), self._floors.get(counter, self._floor)
+            if there is None:
+                if (view := self._bare.get(floor)) is None:
+                    view = self._bare[floor] = self._new_view((), floor)
+                return view
             confirmed, unconfirmed = list[Entry](), list[Entry]()
             for entry in self._entries(counter, there):
                 (confirmed if entry.confirmed else unconfirmed).append(entry)
-            entries = EntryLog(confirmed, unconfirmed)
-            view = View(entries, self._floor if floor is None else floor, next(_VERSIONS), self.exact)
-            if len(self._views) >= MOST_VIEWS:
-                self._views.clear()
-            self._views[counter] = view
+            view = self._views[counter] = self._new_view(EntryLog(confirmed, unconfirmed), floor)
         return view
+
+    def _new_view(self, entries: Sequence[Entry], floor: Instant) -> View:
+        if len(self._views) + len(self._bare) >= MOST_VIEWS:
+            self._forget_views()
+        return View(entries, floor, next(_VERSIONS), self.exact)
 
     def _grow(self, counter: str, number: int) -> None:
         """Let the view of a counter follow a message that was added or confirmed. Most only add to a sum, so they need
@@ -500,11 +504,11 @@ class Pending:
     def _raise_all(self, floor: Instant) -> None:
         self._floor = max(self._floor, floor)
         self._floors = {counter: own for counter, own in self._floors.items() if own > self._floor}
-        self._show_anew()
+        self._forget_views()
 
-    def _show_anew(self) -> None:
+    def _forget_views(self) -> None:
         self._views.clear()
-        self._empty = View((), self._floor, next(_VERSIONS), self.exact)
+        self._bare.clear()
 
 
 _NOTHING: Final = Kept("", {}, {}, retried=False, created=0)

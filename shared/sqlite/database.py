@@ -39,6 +39,10 @@ LONGEST_TURN: Final = 5.0
 _LONGEST_PAUSE: Final = 0.2
 """Seconds between two tries to convert a file that others have open."""
 _MOST_IN_A_GROUP: Final = 256
+_CACHE: Final = 16_384
+"""KiB of pages that the writer keeps. With less, it reads and writes pages several times in a commit of many ids, which
+are all over their table.
+"""
 _MOST_ORDERS: Final = 10_000
 _MIN_SQLITE: Final = (3, 38, 0)
 """The first version that always has RETURNING and json_each."""
@@ -83,6 +87,7 @@ class Database:
         self._db, self._turn = _prepare(self._file, makes=makes)
         self._log = Log(self.path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
+        self._db.execute(f"PRAGMA cache_size = -{_CACHE}")
         self._file.open()
         self._thread = threading.Thread(target=self._write, name=f"writer of {self.path}", daemon=True)
         self._thread.start()
