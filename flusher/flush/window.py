@@ -4,6 +4,7 @@ one contains, and how much fits in it (`MOST_IN_COMMIT`). Pure.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeVar
 
 from shared.model.buckets import BrokerMillis, Rules, StoreMillis, TimeBucket, buckets_of
@@ -321,6 +322,7 @@ class FlushPolicy:
     max_bytes: int
     longest: float = 0.0
     """Seconds that the age may grow to while nobody does."""
+    max_messages: float = inf
     patience: float = field(init=False)
     """Seconds since the first message, now."""
 
@@ -339,6 +341,8 @@ class FlushPolicy:
         return age >= self.patience
 
     def full(self, window: Window) -> bool:
+        if len(window.held) >= self.max_messages:
+            return True
         return len(window.counters) >= self.max_counters or window.bytes >= self.max_bytes
 
     def closed(self, window: Window) -> None:

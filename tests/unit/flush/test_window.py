@@ -119,7 +119,7 @@ def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
     assert [held.delivery.token for held in dead] == ["token0"]
 
 
-def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
+def test_a_window_is_due_by_age_by_counters_by_bytes_or_by_messages() -> None:
     policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
     empty, few = Window(), window(Envelope("e", {"a": 1, "b": 1}, {}))
     assert not policy.due(empty, 0.0, 99.0, urgent=False)
@@ -129,6 +129,8 @@ def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
     large = Window()
     large.add(delivery(1, size=100), (Envelope("e", {"a": 1}, {}),))
     assert policy.due(large, 10.0, 10.0, urgent=False)
+    policy.max_messages = 1
+    assert policy.due(few, 10.0, 10.0, urgent=False)
 
 
 def test_a_window_for_which_somebody_waits_is_due_at_once() -> None:
