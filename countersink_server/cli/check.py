@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 from countersink import Client
 from countersink.answers import RejectedError, UnavailableError
 from countersink.calls import header_of_caller
-from countersink.transport import Request, Transport
+from countersink.transport import ONE_TRY, Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
-from countersink_server.check.load import TRY, Load
+from countersink_server.check.load import Load
 from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.target import KEY, add_only_service, key_of_caller, naming_the_url, url_of, with_key
@@ -63,14 +63,14 @@ def add_commands(commands: Commands) -> None:
 def _check(options: argparse.Namespace) -> None:
     with naming_the_url(options):
         url, key = url_of(options), options.key or key_of_caller()
-        transport, client = partial(Transport, url, header_of_caller(key), None), Client(url, key, patience=TRY)
+        transport, client = partial(Transport, url, header_of_caller(key), None), Client(url, key, patience=ONE_TRY)
     begun = datetime.now(UTC)
     prefix = f"{options.prefix}{secrets.token_hex(4)}:"
     with ExitStack() as stack:
         stack.enter_context(client)
         file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
         with closing(transport()) as service:
-            _ = service.attempt(Request("GET", "/version"), TRY).object  # a wrong URL is said at once
+            _ = service.attempt(Request("GET", "/version"), ONE_TRY).object  # a wrong URL is said at once
         if not options.json:
             minutes = APPLIED_WITHIN / 60
             note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
