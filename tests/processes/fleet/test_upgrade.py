@@ -148,9 +148,7 @@ class Fleet:
 
 @pytest.mark.check  # the history of git
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "pair", ["sqlite"], indirect=True
-)  # sets on the emulators wait for exact readings for too long
+@pytest.mark.parametrize("pair", ["sqlite"], indirect=True)  # on emulators, sets wait too long to be exact
 async def test_every_increment_counts_once_through_an_upgrade_and_back(
     pair: Pair, started: Processes, before: Path
 ) -> None:
