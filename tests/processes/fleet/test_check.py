@@ -1,13 +1,12 @@
 """`countersink check` passes on Google's emulators with Redis, whatever is killed."""
 
-import asyncio
 import signal
 from pathlib import Path
 
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
-from tests.processes.test_check import begun, ended
+from tests.processes.test_check import begun, counting, ended
 
 
 async def test_it_passes_whatever_is_killed(on_emulators: Emulated, redis: RedisServer, tmp_path: Path) -> None:
@@ -16,7 +15,7 @@ async def test_it_passes_whatever_is_killed(on_emulators: Emulated, redis: Redis
         ingest, flusher = await started.start("ingest", "--port", "0"), await started.start("flusher")
         check = await begun(ingest.url, "--seconds", "12", "--clients", "4")
         for _ in range(2):
-            await asyncio.sleep(3)  # of load, between two kills
+            await counting(check, ingest.url)
             await flusher.end(signal.SIGKILL)
             await ingest.end(signal.SIGKILL)
             ingest = await started.start("ingest", "--port", str(ingest.port))
