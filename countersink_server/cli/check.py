@@ -171,11 +171,11 @@ def _total(client: Client, name: str, by: str, begun: datetime) -> int:
 
 
 def _delete(client: Client, names: list[str]) -> str:
-    """Remove the counters. Returns what to do if the key may not."""
+    """Remove the counters. Returns what to do if the key may not, or if they can't be read exactly just now."""
     try:
         for name in names:
-            _until(partial(client.delete, name), "no counter was deleted")
-    except RejectedError as error:
+            _until(partial(client.delete, name), "no counter was deleted", EXACT_WITHIN)
+    except (RejectedError, CountersinkError) as error:
         return f"its counters remain ({error}): delete {names[0]} to {names[-1]}"
     return ""
 
