@@ -72,7 +72,9 @@ for _of in ("counts", "dead letters"):
     UNKEPT.labels(_of)
 WAITING = _gauge("countersink_waiting_increments", "Increments that are not yet handed to the broker.")
 
-FEED_TOLD = _counter("countersink_feed_events", "Events that the receiver of the feed took.", ["type"])
+FEED_TOLD = _counter(
+    "countersink_feed_events", "Events that the receiver of the feed took, by their type (of the CloudEvent).", ["type"]
+)
 FEED_FAILED = _counter(
     "countersink_feed_failures",
     "How often the receiver of the feed did not take an event. It is kept and told again.",
