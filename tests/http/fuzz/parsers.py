@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
@@ -11,6 +11,7 @@ from unittest.mock import patch
 from aiohttp import web
 from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import CIMultiDictProxy
 
 from ingest.access.callers import credentials_in
 from ingest.http.fast_path import FastPath
@@ -260,8 +261,8 @@ def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop, *, is_plain: bool,
     return message.method.encode(), message.path.encode(), minor, length, is_last, said
 
 
-def _stays(headers: Mapping[str, str]) -> bool:
-    return "keep-alive" in headers.get("Connection", "").lower()
+def _stays(headers: CIMultiDictProxy[str]) -> bool:
+    return any("keep-alive" in value.lower() for value in headers.getall("Connection", ()))
 
 
 async def _nobody(_: web.BaseRequest) -> web.StreamResponse:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shared.config.settings import Settings
+from shared.http.front import PATIENCE
 from tests.http.fuzz.plan import AT_ONCE, Plan
 from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, Side, State, Told, plain
 from tests.interleavings.simulation.loop import VirtualLoop
@@ -39,13 +40,24 @@ class Ways:
     def long(self, plan: Plan) -> Outcome:
         return self._run(plan, short=False, send=_in_pieces)
 
+    def longer(self, plan: Plan) -> Outcome:
+        """As `long`, with the time that the fast path waits for a body before it lends the request."""
+        return self._run(plan, short=False, send=_in_pieces, body_timeout=BODY_TIMEOUT + PATIENCE)
+
     def apart(self, plan: Plan) -> Outcome:
         return self._run(plan, short=False, send=_apart)
 
-    def _run(self, plan: Plan, *, short: bool, send: Callable[[Side, Plan], Coroutine[Any, Any, Told]]) -> Outcome:
+    def _run(
+        self,
+        plan: Plan,
+        *,
+        short: bool,
+        send: Callable[[Side, Plan], Coroutine[Any, Any, Told]],
+        body_timeout: float = BODY_TIMEOUT,
+    ) -> Outcome:
         settings = Settings(
             broker="sqlite:///never.db",
-            body_timeout=BODY_TIMEOUT,
+            body_timeout=body_timeout,
             max_body_bytes=MAX_BODY,
             drain_timeout=1.0,
             hosts=("h",),
