@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from shared.datastore.client import DatastoreClient, micros
-from shared.datastore.keys import DatastorePlace, Key, query_of, unindexed, write
+from shared.datastore.keys import PROBE, DatastorePlace, Key, name_of, query_of, unindexed, write
 from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.errors import ChangedError, ContendedError, TransientError
 from shared.model.fleet import NONE, Fleet, first, read, written
@@ -16,6 +16,8 @@ from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, insist, tries
 
 TRIES: Final = 20
+MOST_PROBES: Final = 100
+"""Processes that may start on a new store at the same time. With more, it counts as used before."""
 _NAME: Final = "fleet"
 _DATA: Final = "data"
 
@@ -68,9 +70,8 @@ class DatastoreFleetBook:
         """Take the step once. Return what was seen if it changes nothing; None after a change."""
         look, version = await self._look()
         before = look.fleet
-        if not version:  # if the store holds any receipt, it has been in use
-            receipts = query_of(self._place.kinds.receipt, 1, keys_only=True)
-            before = first(look.now, used=bool(await self._client.query(self._place.partition, receipts)))
+        if not version:
+            before = first(look.now, used=await self._used())
         after = step(before, look.now)
         if after is None:
             return look
@@ -80,6 +81,12 @@ class DatastoreFleetBook:
         except ContendedError as error:
             raise ContendedError(f"the entity of the fleet is contended: {error}") from error
         return None
+
+    async def _used(self) -> bool:
+        """Whether the store holds any receipt. The probes of processes that start at the same time are none."""
+        query = query_of(self._place.kinds.receipt, MOST_PROBES + 1, keys_only=True)
+        names = [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]
+        return len(names) > MOST_PROBES or not all(name.startswith(PROBE) for name in names)
 
     async def _look(self) -> tuple[FleetLook, int]:
         """The fleet, and the version of its entity; 0 if there is none."""

@@ -28,6 +28,8 @@ DEAD: Final = "dead"
 """In a guard: the counter has had a dead receipt. In a receipt: it is a dead receipt with a body."""
 COUNTERS: Final = "counters"
 BODY: Final = "body"
+PROBE: Final = "probe-"
+"""The keys of scratch entities begin so: they are among the receipts, since old ones are deleted there."""
 _Key: Final = _entity.Key.pb()
 _Entity: Final = _entity.Entity.pb()
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import orjson
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.keys import COUNT, DatastorePlace, integer, transform, unindexed, write
+from shared.datastore.keys import COUNT, PROBE, DatastorePlace, integer, transform, unindexed, write
 from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError
 from shared.model.receipts import FORGOTTEN, HOUR, Promise
@@ -60,7 +60,7 @@ async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) ->
     if the server did not add, or erased the other properties.
     """
     expires = StoreMillis(int(clock.now() * 1_000) + _SCRATCH_LIVES)
-    scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
+    scratch = place.receipt_entity(Receipt(f"{PROBE}{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
     await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete
     try:
