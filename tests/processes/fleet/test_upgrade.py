@@ -17,16 +17,20 @@ import pytest
 
 import countersink
 from countersink import AsyncClient
+from shared.datastore.fleet import DatastoreFleetBook
+from shared.runtime.clock import SystemClock
 from tests.processes.fleet import version_before
 from tests.processes.fleet.calls import Calls, Request
-from tests.processes.fleet.pairs import Embedded, Pair
+from tests.processes.fleet.pairs import Embedded, Emulated, Pair
 from tests.processes.fleet.slots import DRAIN, Slot
 from tests.processes.harness import Processes, Running, processes
 
-WITHIN = 60.0
 LAST = 3
 """The number of the last process that is replaced."""
-ACCOUNTS = [f"account:{number:04}" for number in range(6_000)]
+ACCOUNTS = {True: 6_000, False: 1_500}
+"""How many counters the job has on a file, and on emulators, where each takes longer. It runs while flushers change."""
+LONGEST_WAIT = 300.0
+"""Seconds of one `wait`."""
 BETWEEN = 15
 """Increments between two processes that are replaced."""
 
@@ -40,8 +44,13 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def started(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Processes]:
     settings = pair.settings | {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_DRAIN_TIMEOUT": str(DRAIN)}
     settings["COUNTERSINK_JOB_TASKS"] = "1"
-    if not isinstance(pair, Embedded):
+    if isinstance(pair, Emulated):
         settings["COUNTERSINK_OVERLAY"] = request.getfixturevalue("redis").url
+        # 0.1.0 takes the probe of a process that starts at the same time for a sign that the store was used before, and
+        # then nothing is exact for more than an hour. So its processes find a fleet that has begun.
+        await DatastoreFleetBook(pair.datastore.client(), pair.datastore.place, SystemClock()).change(
+            lambda fleet, _: fleet
+        )
     async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
         yield all_of_them
 
@@ -53,10 +62,13 @@ def started_in(running: Running) -> Path:
 class Fleet:
     """Two ingests and two flushers, each of one version or the other, and a client."""
 
-    def __init__(self, started: Processes, before: Path, calls: Calls, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, started: Processes, before: Path, calls: Calls, session: aiohttp.ClientSession, accounts: int
+    ) -> None:
         self._before = before
         self._calls = calls
         self._session = session
+        self._accounts = [f"account:{number:04}" for number in range(accounts)]
         self._numbers = itertools.count()
         self._chance = random.Random(1)
         self.ingests = [Slot(started, ("ingest", "--port", "0")) for _ in range(2)]
@@ -85,9 +97,8 @@ class Fleet:
             counter, bit, delta = self._calls.truths.next(number)
             body = {"delta": delta, "id": f"id-{number}"}
             request = Request(f"/v1/counters/{counter}", body, {}, [(counter, bit, delta)])
-            async with asyncio.timeout(WITHIN):
-                while not self._calls.truths.of(counter).answered & bit:
-                    await self._calls.post(self._any(), request)
+            while not self._calls.truths.of(counter).answered & bit:
+                await self._calls.post(self._any(), request)
             if number % 5 == 0:
                 await self._calls.post(self._any(), request)
             if number % 7 == 0:
@@ -112,13 +123,12 @@ class Fleet:
 
     async def set(self, value: int) -> None:
         """A counter, by whoever is there, until it says that it did it."""
-        async with asyncio.timeout(WITHIN):
-            while True:
-                url, key = f"{self._any().url}/v1/counters/set", {"Idempotency-Key": f"set-{next(self._numbers)}"}
-                async with self._session.put(url, json={"value": value}, headers=key) as response:
-                    if response.status == 200:
-                        return
-                await asyncio.sleep(0.1)
+        while True:
+            url, key = f"{self._any().url}/v1/counters/set", {"Idempotency-Key": f"set-{next(self._numbers)}"}
+            async with self._session.put(url, json={"value": value}, headers=key) as response:
+                if response.status == 200:
+                    return
+            await asyncio.sleep(0.1)
 
     async def value_of_set(self) -> int:
         async with self._session.get(f"{self._any().url}/v1/counters/set?max_age=0") as response:
@@ -126,20 +136,19 @@ class Fleet:
 
     async def make_accounts(self) -> None:
         async with AsyncClient(self._any().url) as client:
-            await client.increment_many(dict.fromkeys(ACCOUNTS, 1), wait=WITHIN)
+            await client.increment_many(dict.fromkeys(self._accounts, 1), wait=LONGEST_WAIT)
 
     async def value_of_accounts(self, *, older: bool) -> AbstractSet[int]:
         """The values of all accounts, once the job is done."""
-        async with AsyncClient(self._any().url) as client, asyncio.timeout(WITHIN):
+        async with AsyncClient(self._any().url) as client:
             while (done := await client.job(f"older-{older}")).state == "running":
                 await asyncio.sleep(0.1)
-            assert (done.state, done.changed) == ("done", len(ACCOUNTS))
+            assert (done.state, done.changed) == ("done", len(self._accounts))
             return {one.value async for one in client.list("account:", page=1_000)}
 
     async def settled(self) -> None:
-        async with asyncio.timeout(WITHIN):
-            while not all([await self._calls.read(slot.process(), fresh=True) for slot in self.ingests]):
-                await asyncio.sleep(0.1)
+        while not all([await self._calls.read(slot.process(), fresh=True) for slot in self.ingests]):
+            await asyncio.sleep(0.1)
 
     async def end(self) -> None:
         for slot in self._slots:
@@ -147,14 +156,13 @@ class Fleet:
 
 
 @pytest.mark.check  # the history of git
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("pair", ["sqlite"], indirect=True)  # on emulators, sets wait too long to be exact
+@pytest.mark.timeout(1_800)  # nothing else limits it: it only bounds a hang
 async def test_every_increment_counts_once_through_an_upgrade_and_back(
     pair: Pair, started: Processes, before: Path
 ) -> None:
     async with aiohttp.ClientSession() as session:
         calls = Calls(pair, session)
-        fleet = Fleet(started, before, calls, session)
+        fleet = Fleet(started, before, calls, session, ACCOUNTS[isinstance(pair, Embedded)])
         await fleet.start_all()
         await fleet.count(BETWEEN)
         await fleet.make_accounts()
