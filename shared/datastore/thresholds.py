@@ -32,6 +32,8 @@ _LEVELS_AT_ONCE: Final = DELETES_AT_ONCE // 2
 """Entities of what was reached in one commit, but those of one row are never apart: a list has 100 thresholds."""
 _BEHIND: Final = "\x1f"
 """Stands behind the counter in a key. No name has it, so the rows of a counter are neighbours."""
+_LAST: Final = "~"
+"""Sorts behind all that stands there: the next page must have none of the rows that this counter gets meanwhile."""
 _ROW: Final = "row"
 
 
@@ -137,7 +139,7 @@ class Judge:
         self._client = client
         self._place = place
         self._store = store
-        self._after: Key | None = None
+        self._after = ""
 
     async def judge(self, told: Told, since: Covered, until: StoreMillis) -> bool:
         """Judge a page of rows by these rules, unless it is `until`: from then on, another process may write others.
@@ -164,24 +166,25 @@ class Judge:
             found = (await self._client.look_up(keys, read_time=snapshot.time)).entities if unknown else ()
         guards = {name_of(one.entity.key)[1]: one.entity.properties[LAST].string_value for one in found}
         await self._keep(reached, guards)
-        return self._after is not None
+        return bool(self._after)
 
     async def _rows(self, time: Instant) -> dict[str, list[_Added]]:
         """The next rows at that time: whole counters, since what is left out would be taken for earlier."""
         query = query_of(self._place.kinds.added, ROWS, order=KEY)
-        if self._after is not None:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._after)
+        if self._after:
+            key = self._place.key(self._place.kinds.added, self._after)
+            where(query, KEY, Operator.GREATER_THAN, key_value=key)
         rows: dict[str, list[_Added]] = {}
-        number, self._after, last = 0, None, None
+        number, self._after, counter = 0, "", ""
         async for page in self._client.pages(self._place.partition, query, read_time=time):
             for one in page:
-                counter = name_of(one.entity.key)[1].rpartition(_BEHIND)[0]
+                before, counter = counter, name_of(one.entity.key)[1].rpartition(_BEHIND)[0]
                 if number >= ROWS and counter not in rows:
-                    self._after = last
+                    self._after = before + _BEHIND + _LAST
                     return rows
                 delta, *generations = json.loads(one.entity.properties[_ROW].string_value)
-                last, number = one.entity.key, number + 1
-                row = _Added(micros(one.update_time), one.version, last, delta, (*generations,))
+                number += 1
+                row = _Added(micros(one.update_time), one.version, one.entity.key, delta, (*generations,))
                 rows.setdefault(counter, []).append(row)
         return rows
 

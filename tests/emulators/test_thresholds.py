@@ -160,6 +160,25 @@ async def test_commits_at_once_to_several_shards(datastore: Datastore) -> None:
     assert world.consumer.reached == {f"0/{level}/page:a" for level in range(10, 101, 10)}
 
 
+async def test_commits_between_two_pages_of_rows(datastore: Datastore) -> None:
+    world = World(datastore, await datastore.store())
+    announcer = await world.teller()
+    judge, border = announcer._book._judge, "page:b"  # type: ignore[attr-defined] # of three rows, the last
+
+    async def add(name: str) -> None:
+        await insist(world.store, Commit(world.receipt(), (ShardAdd(name, 0, 10, 1),)))
+        world.judge(name, 10)
+
+    for _ in range(5):
+        for name in NAMES:
+            await add(name)
+        assert await judge.judge(TOLD, {"page:": 1, "quota:": 1}, LATER), "there is a page more"
+        for _ in range(6):
+            await add(border)
+        await world.rests(announcer)
+    assert world.consumer.reached == world.needed
+
+
 async def test_totals_beyond_64_bits_and_the_highest_of_many(datastore: Datastore) -> None:
     world = World(datastore, await datastore.store())
     announcer = await world.teller()
