@@ -14,6 +14,7 @@ from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
+from shared.model.fleet import begun
 from shared.model.moving import Origin, name_of_copy
 from shared.wiring.moving import end_of, file_of, lines_of, origin_in
 
@@ -100,6 +101,8 @@ async def _to_store(origin: Origin, end: Any, settings: Settings, options: argpa
         merge=options.merge,
         progress=lambda step, number: bar.show_at_times(f"{step}: {number}"),
     )
+    if end.book is not None and not options.dry_run:
+        await end.book.change(begun)
     try:
         await copier.copy(options.prefix)
         waiting = await origin.waiting()

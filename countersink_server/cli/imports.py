@@ -14,6 +14,7 @@ from countersink_server.cli.target import line_of
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
+from shared.model.fleet import begun
 from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
 from shared.wiring import datastore, moving
 from shared.wiring.process import Parts
@@ -123,6 +124,8 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
     await parts.open()
     importer = Importer(source, parts.store, parts.overlay, parts.clock, chosen)
     try:
+        if parts.looks is not None and not options.dry_run:
+            await parts.looks.change(begun)
         await importer.run(options.prefix, report.take)
     except Exception as error:
         report.end()

@@ -159,6 +159,13 @@ def first(now: StoreMillis, *, used: bool) -> Fleet:
     return Fleet(members={_OLDER: PublisherRecord(since=1, struck=StoreMillis(max(now, 1)), strikes=1)} if used else {})
 
 
+def begun(fleet: Fleet, _: StoreMillis) -> Fleet | None:
+    """A step that makes the entity, if it is missing. Whoever writes receipts into a new store has to take it before:
+    afterwards, nobody knows that the store is new.
+    """
+    return None if fleet.version else fleet
+
+
 def written(fleet: Fleet) -> bytes:
     said: dict[str, Any] = {"version": fleet.version, "overlay": fleet.overlay._asdict()}
     for name in ("members", "flushers", "left"):

@@ -16,7 +16,7 @@ from shared.config.settings import Settings
 from shared.fleet.membership import unsettled
 from shared.model.buckets import StoreMillis
 from shared.model.errors import SettingsError, TransientError
-from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord
+from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord, begun
 from shared.ports.store import FleetBook, ReceiptBook
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
@@ -42,7 +42,7 @@ class FleetSetup:
     async def make(self) -> AsyncIterator[Finding]:
         """Make the entity, if it is missing, and say if that failed."""
         try:
-            await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+            await self._book.change(begun)
         except TransientError as error:
             yield Finding(WARN, _PART, f"can't make the record of the fleet: {error}")
 

@@ -21,7 +21,7 @@ from shared.moving.copy_file import CopyFile, written
 from shared.moving.export_file import ExportSource
 from shared.moving.firestore_counter import FirestoreCounters
 from shared.ports.overlay import Overlay
-from shared.ports.store import Arrivals, Store
+from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock
 from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.audit_data import backlog_of
@@ -71,6 +71,8 @@ class End(NamedTuple):
     clock: Clock
     waits: Millis = Millis(0)
     """How long a message may wait until it is applied, if the store does not know which messages wait."""
+    book: FleetBook | None = None
+    """Knows the fleet, if there is one."""
 
 
 def file_of(url: str) -> Path | None:
@@ -136,7 +138,15 @@ async def end_of(settings: Settings, argument: str, url: str, *, makes: bool, st
             name = f"datastore {there.project}/{there.database or '(default)'}/{there.namespace}{kinds}"
             try:
                 origin = StoreOrigin(stored.store, name, unknown)
-                yield End(origin, stored.store, stored.arrivals, ProcessOverlay(stored.clock), stored.clock, waits)
+                yield End(
+                    origin,
+                    stored.store,
+                    stored.arrivals,
+                    ProcessOverlay(stored.clock),
+                    stored.clock,
+                    waits,
+                    stored.book,
+                )
             finally:
                 await stored.close()
         case _:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from shared.datastore.fleet import DatastoreFleetBook
 from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
 from shared.model.imports import Mark
 from shared.model.receipts import key_of_increment
@@ -28,6 +29,7 @@ from shared.sqlite.store import SqliteStore
 from tests.cli.running import environment, run
 from tests.contracts.by_time import KEPT, hours
 from tests.emulators.datastore_fixtures import Datastore
+from tests.meta.checkout import ROOT
 
 COUNTERS = 300
 """Each with a count by time and an id."""
@@ -137,6 +139,15 @@ def in_lines(file: str) -> tuple[int, int]:
     """The sum of all totals, and the number of ids."""
     said = [json.loads(line) for line in Path(file).read_bytes().splitlines()]
     return sum(one["value"] for one in said if "value" in one), len([one for one in said if "receipt" in one])
+
+
+async def test_a_copy_begins_the_fleet_of_a_new_store(datastore: Datastore) -> None:
+    """Or its receipts would be taken for those of a fleet that is lost, and nothing be exact for more than an hour."""
+    url = f"datastore://{datastore.place.project}?namespace={datastore.place.namespace}"
+    await copied(str(ROOT / "tests" / "releases" / "0.1.0" / "copy.ndjson"), url, datastore.host, whole=False)
+    fleet = (await DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock).look()).fleet
+    assert fleet.version
+    assert not fleet.members
 
 
 @pytest.mark.parametrize(("origin", "target"), WAYS, ids=str)

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from countersink_server.cli.audit import AGREES, judge, look
+from shared.datastore.fleet import DatastoreFleetBook
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
@@ -136,6 +137,9 @@ async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: D
     assert (nothing.code, len(nothing.lines)) == (1, 1)
     assert "all counters in go datastore://" in nothing.lines[0]
     assert await total(await datastore.store(), "a") == 5
+    fleet = (await DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock).look()).fleet
+    assert fleet.version
+    assert not fleet.members, "its marks are no receipts of a fleet that is lost"
     same = await command.run("import", "--variant", "ndb", "--from", store)
     assert same.code == 1
     assert "are the same place" in same.lines[0]
