@@ -210,9 +210,10 @@ class Reader:
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
         """One reading per counter, in order. A reading is not `exact` if its view or its base is not."""
         age = self._age(max_age)
-        if len(counters) > 1 and not age:
+        if len(counters) > 1 and not age and self._are_unknown(counters):
             fresh = await self._fresh(counters)
-            return _noted([fresh[name] for name in counters])
+            if self._are_unknown(counters):
+                return _noted([fresh[name] for name in counters])
         found = await self._view(counters, age)
         missing = [name for name, reading in found.items() if reading is None]
         _CACHED.inc(len(found) - len(missing))
@@ -325,8 +326,13 @@ class Reader:
         flight.add_done_callback(landed)
         return flight
 
+    def _are_unknown(self, names: Sequence[str]) -> bool:
+        return self._answers.keys().isdisjoint(names) and self._flights.keys().isdisjoint(names)
+
     async def _fresh(self, names: Sequence[str]) -> Mapping[str, Reading]:
-        """Readings that are not kept, as others would have to make room for them."""
+        """Readings that are not kept, as others would have to make room for them. If an earlier base of one of them is
+        kept, or comes to be kept, the next reading would show less.
+        """
         async with self._slots, looking(self._store, self._overlay, self._clock, names) as look:
             _LOOKED_UP.inc(len(look.views))
             return {name: await look.reading(name) for name in look.views}
