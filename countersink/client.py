@@ -28,7 +28,7 @@ from countersink.calls import PATIENCE
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_job, flaw_of_prefix
 from countersink.sender import Sender
 from countersink.tally import ONE, Tally
-from countersink.transport import ONE_TRY, SHORTEST_TRY, Answer, Request, Retries, Transport, now
+from countersink.transport import AGAIN, ONE_TRY, SHORTEST_TRY, UNAUTHORIZED, Answer, Request, Retries, Transport, now
 
 # Reads a stream of counters: connects again when it ends, and goes on where it was.
 
@@ -440,7 +440,9 @@ def _transport(
 ) -> Transport:
     if not url.startswith("pubsub:"):
         if callable(key):
-            return Transport(url, headers, tls, lambda: calls.header_of_caller(key()))
+            transport = Transport(url, headers, tls, lambda: calls.header_of_caller(key()))
+            transport.again = AGAIN | {UNAUTHORIZED}  # the next key may be valid
+            return transport
         return Transport(url, {**calls.header_of_caller(key), **headers}, tls)
     if key is not None:
         raise ValueError("a topic takes no key: Pub/Sub uses Google's credentials")

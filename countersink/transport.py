@@ -94,6 +94,8 @@ _random: Final = random.Random()  # noqa: S311 (no secret; a generator of its ow
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 TOO_MANY: Final = 429
 """The status of a request that was surely not accepted, and may be later."""
+UNAUTHORIZED: Final = 401
+"""The same, if the key is asked for anew before each attempt."""
 ONE_TRY: Final = 10.0
 """Seconds after which an attempt is given up and repeated."""
 SHORTEST_TRY: Final = 1.0
@@ -285,7 +287,7 @@ class Transport:
         if status in self.again:
             retry_after = _retry_after(_headers_of(response))
             failed = UnavailableError(detail, status=status, retry_after=retry_after)
-            failed.maybe_accepted = status != TOO_MANY
+            failed.maybe_accepted = status not in {TOO_MANY, UNAUTHORIZED}
             failed.counters = _texts(answer.get("counters"))
             raise failed
         refused = RejectedError(detail, status=status, field=answer.get("field"))

@@ -226,10 +226,11 @@ func (t *transport) check(answer *http.Response, said []byte) *Error {
 	}
 	failed := &Error{Status: status, Field: problem.Field, Detail: problem.Detail, counters: problem.Counters}
 	failed.maybeAccepted = status >= 500
-	if again[status] {
+	renews := t.key != nil && status == http.StatusUnauthorized // the next key may be valid
+	if again[status] || renews {
 		failed.Unavailable = true
 		failed.retryAfter = retryAfter(answer.Header)
-		failed.maybeAccepted = status != http.StatusTooManyRequests
+		failed.maybeAccepted = status != http.StatusTooManyRequests && !renews
 	}
 	return failed
 }

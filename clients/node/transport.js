@@ -5,6 +5,7 @@ const http = require("node:http");
 const https = require("node:https");
 
 const AGAIN = new Set([408, 425, 429, 500, 502, 503, 504, 507]); // statuses after which the same request may succeed
+const UNAUTHORIZED = 401;
 const TOO_MANY = 429; // surely not accepted, and may be later
 const ONE_TRY = 10_000; // ms after which an attempt is given up and repeated
 const LONGEST_CONNECT = 5_000;
@@ -217,8 +218,9 @@ class Transport {
     const unknown = `${this.shown} answered ${status}, not as Countersink does: is the URL right?`;
     const named = Array.isArray(counters) ? counters.filter((one) => typeof one === "string") : [];
     const told = { status, field, counters: named, maybeAccepted: status >= 500 };
-    if (!AGAIN.has(status)) throw new RejectedError(detail ?? unknown, told);
-    told.maybeAccepted = status !== TOO_MANY;
+    const renews = this._key !== undefined && status === UNAUTHORIZED; // the next key may be valid
+    if (!AGAIN.has(status) && !renews) throw new RejectedError(detail ?? unknown, told);
+    told.maybeAccepted = status !== TOO_MANY && !renews;
     throw new UnavailableError(detail ?? unknown, { ...told, retryAfter: retryAfterOf(answer.headers) });
   }
 }
