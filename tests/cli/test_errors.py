@@ -134,7 +134,7 @@ START = ("up", "--port", "0")
 @pytest.mark.parametrize(
     ("command", "variable", "value", "part"),
     [
-        (START, "COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a whole number"),
+        (START, "COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a rule"),
         (START, "COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
         (START, "COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
         (START, "COUNTERSINK_SHARDS", "0", "must be from 1 to"),

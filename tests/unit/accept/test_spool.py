@@ -216,7 +216,7 @@ async def test_one_that_is_refused_waits_alone(scene: Scene, caplog: pytest.LogC
     scene.clock.turn(PAUSE)
     assert await scene.spool.forward_once() == 1
     assert await scene.arrived() == [b"bad"]
-    assert "refuses 1 messages" in caplog.text
+    assert "refuses 1 message of" in caplog.text
 
 
 async def test_many_that_are_refused_do_not_hold_up_those_behind_them(scene: Scene) -> None:
