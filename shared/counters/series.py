@@ -37,6 +37,10 @@ _log = logging.getLogger(__name__)
 MOST_POINTS: Final = 10_000
 MOST_READ_AT_ONCE: Final = 4
 MOST_WAITING: Final = 1_000
+CLOSED_WITHIN: Final = 5.0
+"""Seconds until an answer does without closing periods. On Datastore a flusher that died in a commit holds them open,
+until the server ends its transaction after a minute. Clients wait for 10 seconds.
+"""
 _LAST: Final = 253_402_214_400_000
 """The last day that can be written, in ms since 1970."""
 
@@ -91,6 +95,7 @@ class SeriesReader:
         self._clock = clock
         self._rules = rules
         self._slots = asyncio.Semaphore(MOST_READ_AT_ONCE)
+        self._closing = asyncio.Lock()
         self._waiting = 0
         self._read: Lately[str, float] = Lately(MOST_BASES)
         """When the series of a counter was read last."""
@@ -121,22 +126,22 @@ class SeriesReader:
         self._waiting += 1
         self._read[asked.counter] = self._clock.monotonic()
         try:
-            async with self._slots:
-                return await self._read_and_close(asked, only_whole=only_whole)
+            return await self._read_and_close(asked, only_whole=only_whole)
         finally:
             self._waiting -= 1
 
     async def _read_and_close(self, asked: SeriesRange, *, only_whole: bool) -> Series:
         """Read it; and if only that is missing for an exact answer, close the periods that are over, and read again."""
         for _ in range(MOST_TRIES):
-            async with looking(self._store, self._overlay, self._clock, (asked.counter,)) as look:
+            async with self._slots, looking(self._store, self._overlay, self._clock, (asked.counter,)) as look:
                 found, to_close = await self._of(look, asked, only_whole=only_whole)
             if to_close is None:
                 break
             try:
-                await self._store.close_periods(to_close)
-            except CountersinkError as error:
-                _log.debug("periods that are over could not be closed, so the series is not exact: %s", error)
+                async with asyncio.timeout(CLOSED_WITHIN), self._closing:
+                    await self._store.close_periods(to_close)
+            except (CountersinkError, TimeoutError) as error:
+                _log.debug("periods that are over could not be closed, so the series is not exact: %r", error)
                 break
         return found
 

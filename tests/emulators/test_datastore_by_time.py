@@ -4,15 +4,18 @@ import asyncio
 from dataclasses import replace
 
 from flusher.flush.window import MOST_IN_COMMIT
+from shared.counters.series import SeriesReader
 from shared.datastore import buckets
 from shared.datastore.client import LAG_EMULATED
 from shared.datastore.keys import COUNT, KEY, query_of
+from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import FOR_EVER, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
 from shared.model.errors import ContendedError
 from shared.runtime.retry import Backoff, insist, tries
 from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.series import ALL_KEPT, everything
 
 NAMES = ("a", "a:", "a\ue000", "a😀", "ab", "b", "a\x7f", "É" * 500)
 
@@ -122,6 +125,16 @@ class TestByTime:
             moved += 4 - sum(shown.values())
         assert sum((await hours(reader)).values()) == 40
         assert moved
+
+    async def test_a_flusher_that_dies_in_a_commit_keeps_series_inexact_for_a_while(self, datastore: Datastore) -> None:
+        overlay = ProcessOverlay(datastore.clock, exact=True)
+        series = SeriesReader(await datastore.store(), overlay, datastore.clock, ALL_KEPT)
+        died = datastore.client()
+        transaction = await died.begin()
+        await buckets.closed_at(died, datastore.place, transaction=transaction)
+        assert not (await series.read(everything("a"))).exact
+        await died.rollback(transaction)  # as the server does after a minute
+        assert (await series.read(everything("a"))).exact
 
     async def test_two_that_close_at_once_leave_the_later(self, datastore: Datastore) -> None:
         stores = [await datastore.store() for _ in range(4)]

@@ -7,9 +7,9 @@ import pytest
 
 from shared.config.settings import rules_of
 from shared.counters.reader import AllNames, Reader
-from shared.counters.series import SeriesReader
+from shared.counters.series import CLOSED_WITHIN, MOST_READ_AT_ONCE, SeriesReader
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis
+from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import key_of_envelope
@@ -89,6 +89,35 @@ async def test_so_was_one_whose_series_was_read() -> None:
     assert not series.read_lately({"b"})
     clock.turn(61)
     assert not series.read_lately({"a"})
+
+
+class HeldOpen(MemoryStore):
+    """Closes no period until it is let: a flusher has died in a commit."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.ended = asyncio.Event()
+
+    async def close_periods(self, until: WallMillis) -> None:
+        await self.ended.wait()
+        await super().close_periods(until)
+
+
+async def test_what_holds_periods_open_holds_up_no_series() -> None:
+    clock = ManualClock()
+    store = HeldOpen(clock)
+    series = SeriesReader(store, ProcessOverlay(clock, exact=True), clock, ALL_KEPT)
+    present = series.range("a", "hour", int(clock.now() * 1_000), None)
+    begun = asyncio.get_running_loop().time()
+    async with asyncio.timeout(12 * CLOSED_WITHIN):
+        held = [asyncio.create_task(series.read(everything("a"))) for _ in range(2 * MOST_READ_AT_ONCE)]
+        await asyncio.sleep(0)
+        await series.read(present)
+        assert not any(task.done() for task in held)
+        assert not any(found.exact for found in await asyncio.gather(*held))
+        assert asyncio.get_running_loop().time() - begun < 2 * CLOSED_WITHIN
+        store.ended.set()
+        assert (await series.read(everything("a"))).exact
 
 
 def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:
