@@ -152,6 +152,6 @@ async def test_a_program_ends_within_seconds_though_pubsub_hangs(counting: Count
         print(round(time.monotonic() - began, 1))
     """
     out = await said(counting.program(text))
-    assert "dropped 1 increments" in out
+    assert "dropped 1 increment" in out
     assert float(out.splitlines()[-1]) <= 3.0
     counting.network.thaw()
