@@ -118,7 +118,7 @@ def batch(body: bytes) -> Answers:
         meaning.keyed,
         meaning.good,
         len(meaning.bad),
-        meaning.bad,
+        meaning.bad[: parse.MOST_REJECTIONS],
     )
 
 
