@@ -100,10 +100,9 @@ class Look(NamedTuple):
         settled = asked.intersection(self.settled) if asked else asked
         return Base(at.time, at.as_of, at.now, total, asked, settled, self.born, self.views[name].epoch, self.viewed)
 
-    async def pending(self, name: str, each: list[tuple[Entry, int]] | None = None) -> int:
-        """What is pending of a counter. `each` gets what each entry adds."""
-        base, view = self.base(name), self.views[name]
-        large = name in self.large
+    async def pending(self, name: str, base: Base, each: list[tuple[Entry, int]] | None = None) -> int:
+        """What is pending of a counter beside its base. `each` gets what each entry adds."""
+        view, large = self.views[name], name in self.large
         more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
         return more
@@ -115,7 +114,8 @@ class Look(NamedTuple):
     async def reading(self, name: str) -> Reading:
         total, view = self.totals[name], self.views[name]
         if self.waits(name):
-            found = reading_of(name, self.base(name), view, await self.pending(name))
+            base = self.base(name)
+            found = reading_of(name, base, view, await self.pending(name, base))
             return found._replace(exact=False) if name in self.ahead else found
         there = total.shards > 0 and not (total.guard.deleted and total.value == 0)
         exact, updated = view.exact and not total.flaw, total.updated if there else 0
@@ -342,8 +342,9 @@ class Reader:
         async with self._slots, looking(store, overlay, clock, names, viewed=self._count_view) as look:
             found = {}
             for name, view in look.views.items():
-                more, ahead = await look.pending(name) if look.waits(name) else 0, name in look.ahead
-                reading = self._combine(name, look.base(name), view, more, keep=not ahead)
+                base, ahead = look.base(name), name in look.ahead
+                more = await look.pending(name, base) if look.waits(name) else 0
+                reading = self._combine(name, base, view, more, keep=not ahead)
                 found[name] = reading._replace(exact=False) if ahead else reading
             return found
 

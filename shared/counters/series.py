@@ -161,7 +161,7 @@ class SeriesReader:
         if only_whole:
             begin = min(max(begin, _up(since, LENGTHS[by])), end)
         each: list[tuple[Entry, int]] = []
-        more = await look.pending(counter, each)
+        more = await look.pending(counter, base, each)
         over = min(begin_of(by, now), end)  # the end of the last period that is over
         final = over <= max(begin, closed)
         waits = False
