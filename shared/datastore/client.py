@@ -272,7 +272,7 @@ class DatastoreClient:
         return response
 
     async def commit_over(self, request: Any) -> Any:
-        """Commit what was made from what was read. `ContendedError` if any of that was written since."""
+        """Commit changes of entities that were read. `ContendedError` if any of these entities was written since."""
         try:
             return await self.commit(request)
         except (AlreadyAppliedError, MissingError) as error:

@@ -51,7 +51,7 @@ SWEPT_AT_ONCE: Final = 400
 UNREADABLE: Final = 60_000
 """Milliseconds until a counter is read again that another application made unreadable."""
 MOST_REMEMBERED: Final = 100_000
-"""What is known to be due later. What is forgotten is looked up again."""
+"""Counters and rows that a process remembers not to be due yet. It looks all others up again."""
 
 _RULES: Final = "rules"
 _HOLDER: Final = "holder"
@@ -256,7 +256,7 @@ class DatastoreFeedBook:
         return due
 
     async def _reaches(self, limit: int, told: Told) -> Sequence[Reach]:
-        """What is due of what was reached. What the rules do not have any more goes."""
+        """The reached thresholds that are due. Deletes those that no rule names any more."""
         keys = [key for key in await self._reached.next() if self._may(name_of(key)[1])][:limit]
         found = (await self._client.look_up(keys)).entities if keys else ()
         reaches = [*kept(found)]

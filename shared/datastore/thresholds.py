@@ -79,7 +79,7 @@ Covered = Mapping[str, int]
 
 
 def covered(before: Covered, rules: Collection[ThresholdRule]) -> Covered:
-    """What is covered when rules are written after those of before."""
+    """Since when prefixes are covered, once these rules replace earlier ones."""
     return {
         rule.prefix: min((one for prefix, one in before.items() if one and rule.prefix.startswith(prefix)), default=0)
         for rule in rules

@@ -160,8 +160,8 @@ def first(now: StoreMillis, *, used: bool) -> Fleet:
 
 
 def begun(fleet: Fleet, _: StoreMillis) -> Fleet | None:
-    """A step that makes the entity, if it is missing. Whoever writes receipts into a new store has to take it before:
-    afterwards, nobody knows that the store is new.
+    """A step that makes the fleet's entity if it is missing. Take it before you write the first receipt into a new
+    store: one with receipts and without the entity counts as one that has lost it.
     """
     return None if fleet.version else fleet
 

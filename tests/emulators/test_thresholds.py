@@ -54,7 +54,7 @@ class MortalClient(DatastoreClient):
 
 
 class Teller(DatastoreFeedBook):
-    """Has the lease, whoever has it."""
+    """Tells as if it had the lease, even if another process has it."""
 
     async def open(self, told: Told) -> bool:
         self._asked = self._renewed = -float("inf")
