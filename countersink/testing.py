@@ -330,7 +330,7 @@ def _list(counts: _Counts, query: Query) -> Object:
     totals = {name: value for name, value in counts.under(prefix).items() if query.get("contains", [""])[0] in name}
     by_value = query.get("order") == ["value"]
     if by_value and (other := next((name for name in ("contains", "page_token") if query.get(name, [""])[0]), "")):
-        raise _RefusedError(422, f"{other!r} can't stand beside 'order=value'", other)
+        raise _RefusedError(422, f"{other!r} can't stand beside 'order=value' in the query", other)
     found = sorted(totals, key=lambda name: -totals[name]) if by_value else [name for name in totals if name > after]
     page = found[: _whole(limit or str(PAGE), "limit")]
     token = page[-1] if len(page) < len(found) and not by_value else None

@@ -53,6 +53,11 @@ NOT_BY_VALUE: Final = (
     "on Datastore, 'order=value' needs a prefix that COUNTERSINK_TOP names, and a 'limit' that it allows, as in"
     " COUNTERSINK_TOP=page:=100. Or read all pages and sort them, as 'countersink list --top' does"
 )
+NOT_BESIDE: Final = {
+    "name": ("prefix", "contains", "limit", "page_token", "order", "unused_for"),
+    "order=value": ("contains", "page_token", "unused_for"),
+}
+"""Which parameters of a list exclude which others. Counters by value have one page."""
 _EXACT: Final = {True: b',"exact":true', False: b',"exact":false'}
 NO_SEARCH: Final = (
     "'contains' needs a SQLite file as the store: Datastore would read the names of all counters. List those that begin"
@@ -94,6 +99,12 @@ class ListAsks(Age):
     """Only counters that were not changed for so long (hours, days, or years of 366 days), and of which nothing is
     pending. A page may hold fewer counters than `limit` then, or none. Not with `name` or `order=value`.
     """
+
+    def __post_init__(self) -> None:
+        asked = "name" if self.name else f"order={self.order}"
+        for other in NOT_BESIDE.get(asked, ()):
+            if getattr(self, other) not in {None, ""}:
+                raise Problem(422, f"'{other}' can't stand beside '{asked}' in the query", field=other)
 
 
 class Counter(Json):
@@ -172,17 +183,6 @@ class ReadRoutes:
             return await (self._named if asks.name else self._under)(caller, asks)
 
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
-        others = {
-            "prefix": asks.prefix is not None,
-            "contains": asks.contains != "",
-            "limit": asks.limit is not None,
-            "page_token": asks.page_token != "",
-            "order": asks.order is not None,
-            "unused_for": asks.unused_for is not None,
-        }
-        for other, is_there in others.items():
-            if is_there:
-                raise Problem(422, f"'{other}' can't stand beside 'name' in the query", field=other)
         check_names(asks.name, MOST_LISTED)
         caller.check_names(asks.name)
         return self._page(await self._reader.read(asks.name, asks.max_age), None, b"")
@@ -195,12 +195,8 @@ class ReadRoutes:
         if asks.contains and not self._names.searchable:
             raise Problem(422, NO_SEARCH, field="contains")
         prefixes, limit = caller.prefixes_under(prefix), asks.limit or DEFAULT_LISTED
-        if asks.order == "value" and asks.unused_for is not None:
-            raise Problem(422, "'unused_for' can't stand beside 'order=value' in the query", field="unused_for")
         if asks.order == "value":
-            if asks.contains:
-                raise Problem(422, "'contains' can't stand beside 'order=value'", field="contains")
-            return await self._by_value(prefixes, limit, asks.page_token)
+            return await self._by_value(prefixes, limit)
         page, token, exact = await self._pages(prefixes, asks.page_token, limit, asks.contains)
         found = await self._reader.read(page, asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
@@ -209,9 +205,7 @@ class ReadRoutes:
             readings = [reading for reading in readings if reading.is_unused_since(int(reading.as_of * 1_000) - span)]
         return self._page(readings, token, _EXACT[exact])
 
-    async def _by_value(self, prefixes: Sequence[str], limit: int, token: str) -> bytes:
-        if token:
-            raise Problem(422, "'page_token' can't stand beside 'order=value': it has one page", field="page_token")
+    async def _by_value(self, prefixes: Sequence[str], limit: int) -> bytes:
         if any(self._most_under(prefix) < limit for prefix in prefixes):
             raise Problem(422, NOT_BY_VALUE, field="order")
         try:

@@ -5,6 +5,8 @@ from typing import Any
 
 import schemathesis
 
+from ingest.api.counters import NOT_BESIDE
+
 MOST_SHARDS = 100
 _SENT: dict[str, str] = {}
 """By each id, what was sent first under it."""
@@ -26,13 +28,18 @@ def filter_case(_: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bo
     shards = body.get("shards")
     return not (
         ("ack" in query and query.keys() & {"wait", "return"})
-        or ("name" in query and query.keys() & {"prefix", "contains", "limit"})
+        or any(query.keys() & set(others) for first, others in NOT_BESIDE.items() if _has(query, first))
         or "page_token" in query  # is of an answer before
         or ("by" in query and "delta" in body)
         or (isinstance(shards, int) and shards > MOST_SHARDS)
         or _has_whole_float(case.body)
         or _comes_again_with_something_else(case)
     )
+
+
+def _has(query: Mapping[str, Any], asked: str) -> bool:
+    name, _, value = asked.partition("=")
+    return name in query and value in ("", query[name])  # a list is not hashable
 
 
 def _comes_again_with_something_else(case: schemathesis.Case[Any]) -> bool:

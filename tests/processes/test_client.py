@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from countersink import AsyncClient
+from countersink.sender import AT_EXIT
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, Running, processes
 
@@ -32,9 +33,10 @@ async def total(url: str, name: str) -> int:
     return counter.value
 
 
-def program(text: str, *arguments: str) -> subprocess.Popen[str]:
-    """Another program, which has the client and no other package."""
-    command = [sys.executable, "-S", "-u", "-c", textwrap.dedent(text), *arguments]
+def program(text: str, *arguments: str, at_exit: float = 60.0) -> subprocess.Popen[str]:
+    """Another program, which has the client and no other package. The machine may pause while it ends."""
+    text = f"from countersink import sender\nsender.AT_EXIT = {at_exit}\n{textwrap.dedent(text)}"
+    command = [sys.executable, "-S", "-u", "-c", text, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -80,7 +82,7 @@ async def test_the_end_of_a_program_does_not_wait_long_for_a_service_that_is_awa
         atexit._run_exitfuncs()
         print(time.monotonic() - began, ticks)
     """
-    out = await said(program(text))
+    out = await said(program(text, at_exit=AT_EXIT))
     assert "dropped 1 increment:" in out
     seconds, ticks = out.splitlines()[-1].split()
     assert float(seconds) > 1.5
@@ -120,7 +122,7 @@ async def test_the_end_of_a_program_does_not_wait_for_what_was_cancelled(method:
 
         asyncio.run(main())
     """
-    assert "cancelled" in await said(program(text, method))
+    assert "cancelled" in await said(program(text, method, at_exit=AT_EXIT))
 
 
 FORKS = """
