@@ -2,6 +2,7 @@
 a cached snapshot, or finds that they do not fit. Pure.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -268,22 +269,36 @@ class Kept(NamedTuple):
     """The part of an envelope that is kept. Each pending message has one, so it must be small."""
 
     key: str
-    sums: Mapping[str, int]
+    names: Sequence[str]
+    """The counters that have a sum, in order: these and their sums take half the memory of a dict."""
+    sums: Sequence[int]
     keyed: Mapping[str, tuple[tuple[str, int], ...]]
     """The receipt key and delta of each increment with an id, by counter."""
     retried: bool
     created: WallMillis
 
     def entry(self, counter: str) -> Entry | None:
-        ids = self.keyed.get(counter, ())
-        if not ids and counter not in self.sums:
+        ids, at = self.keyed.get(counter, ()), bisect_left(self.names, counter)
+        summed = at < len(self.names) and self.names[at] == counter
+        if not ids and not summed:
             return None
         late = self.retried or bool(ids)
-        return Entry(self.key, self.sums.get(counter, 0), ids, late, created=self.created)
+        return Entry(self.key, self.sums[at] if summed else 0, ids, late, created=self.created)
 
 
-_Entries = dict[int, tuple[Entry, ...] | None]
-"""The messages with entries of one counter, and the entries if they were needed before."""
+class _Several:
+    """The messages with entries of one counter, where it had more than one."""
+
+    __slots__ = ("left", "made", "name", "numbers")
+
+    def __init__(self, name: str, *numbers: int) -> None:
+        self.name = name
+        """The string that all later messages share."""
+        self.numbers = [*numbers]
+        """Less than half of them are gone: to take out each at once would take too long."""
+        self.left = len(numbers)
+        self.made: dict[int, tuple[Entry, ...]] = {}
+        """The entries that the last view needed."""
 
 
 class Pending:
@@ -294,7 +309,7 @@ class Pending:
         self._floor = floor
         """The floor of all counters that have none of their own."""
         self._floors: dict[str, Instant] = {}
-        self._where: dict[str, int | _Entries] = {}
+        self._where: dict[str, int | _Several] = {}
         """Where each counter has entries: the number of the one message, or those of several."""
         self._messages: dict[int, tuple[Kept, ...]] = {}
         self._unconfirmed: set[int] = set()
@@ -321,7 +336,7 @@ class Pending:
             self._unconfirmed.add(number)
         if late:
             self._late.add(number)
-        self._messages[number] = tuple([kept_of(envelope) for envelope in envelopes])
+        self._messages[number] = tuple([kept_of(one, self._shared(sorted(one.sums))) for one in envelopes])
         for envelope in envelopes:
             self._keys[envelope.key] = self._keys.get(envelope.key, 0) + 1
         for counter in self._counters(number):
@@ -329,11 +344,12 @@ class Pending:
             if there is None:
                 self._where[counter] = number
                 self._moved(counter)
-            elif type(there) is dict:
-                there[number] = None
+            elif isinstance(there, _Several):
+                there.numbers.append(number)
+                there.left += 1
             else:
-                self._where[counter] = {there: None, number: None}  # type: ignore[dict-item] # it is a number
-            self._grow(counter, number)
+                self._where[counter] = _Several(counter, there, number)
+        self._grow(number)
 
     def add_unknown(self, number: int) -> None:
         self._unknown.add(number)
@@ -344,8 +360,7 @@ class Pending:
         if number not in self._unconfirmed:
             return
         self._unconfirmed.discard(number)
-        for counter in self._counters(number):
-            self._grow(counter, number)
+        self._grow(number)
 
     def settle(self, numbers: Sequence[int], floor: Instant) -> int:
         """Remove messages that are known to be settled, and raise the floors of their counters to `floor`. A message
@@ -378,15 +393,18 @@ class Pending:
         counters = self._counters(number)
         self._unconfirmed.discard(number)
         self._late.discard(number)
+        gone = self._messages.pop(number)
         for counter in counters:
             there = self._where[counter]
-            if type(there) is dict:
-                del there[number]
-            if there == number or not there:
+            if isinstance(there, _Several):
+                there.left -= 1
+                if there.left <= len(there.numbers) // 2:
+                    there.numbers = self._numbers(there)
+            if not isinstance(there, _Several) or not there.left:
                 del self._where[counter]
                 self._moved(counter)
             self._views.pop(counter, None)
-        for held in self._messages.pop(number):
+        for held in gone:
             self._keys[held.key] -= 1
             if not self._keys[held.key]:
                 del self._keys[held.key]
@@ -411,23 +429,24 @@ class Pending:
             self._forget_views()
         return View(entries, floor, next(_VERSIONS), self.exact)
 
-    def _grow(self, counter: str, number: int) -> None:
-        """Let the view of a counter follow a message that was added or confirmed. Most only add to a sum, so they need
-        not be compared with others.
+    def _grow(self, number: int) -> None:
+        """Let the views of its counters follow a message that was added or confirmed. Most only add to a sum, so they
+        need not be compared with others.
         """
-        view = self._views.pop(counter, None)
-        if view is None or not isinstance(view.entries, EntryLog):
-            return
-        entries = [*self._marked(number, self._of(number, counter))]
-        if any(entry.late or entry.keyed or self._keys[entry.key] > 1 for entry in entries):
-            return
-        keys = {entry.key for entry in entries}
-        others = [entry for entry in view.entries.unconfirmed if entry.key not in keys]
-        if number in self._unconfirmed:
-            log = view.entries.grown((), [*others, *entries])
-        else:
-            log = view.entries.grown(entries, others)
-        self._views[counter] = replace(view, entries=log, version=next(_VERSIONS))
+        for counter in self._views.keys() & self._counters(number):
+            view = self._views.pop(counter)
+            entries = [*self._marked(number, self._of(number, counter))]
+            if not isinstance(view.entries, EntryLog) or any(
+                entry.late or entry.keyed or self._keys[entry.key] > 1 for entry in entries
+            ):
+                continue
+            keys = {entry.key for entry in entries}
+            others = [entry for entry in view.entries.unconfirmed if entry.key not in keys]
+            if number in self._unconfirmed:
+                log = view.entries.grown((), [*others, *entries])
+            else:
+                log = view.entries.grown(entries, others)
+            self._views[counter] = replace(view, entries=log, version=next(_VERSIONS))
 
     def names(self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False) -> list[str]:
         """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order. With
@@ -471,19 +490,25 @@ class Pending:
         """The counters that a message has entries of."""
         first, *more = self._messages[number] or (_NOTHING,)
         if not more and not first.keyed:
-            return first.sums.keys()
-        return {counter for held in (first, *more) for counter in (*held.sums, *held.keyed)}
+            return first.names
+        return {counter for held in (first, *more) for counter in (*held.names, *held.keyed)}
 
-    def _entries(self, counter: str, there: int | _Entries | None) -> Iterator[Entry]:
-        if type(there) is not dict:
-            if there is not None:
-                yield from self._marked(there, self._of(there, counter))  # type: ignore[arg-type] # it is a number
-            return
-        for number in sorted(there):
-            entries = there[number]
-            if entries is None:
-                there[number] = entries = self._of(number, counter)
-            yield from self._marked(number, entries)
+    def _shared(self, names: list[str]) -> list[str]:
+        """The same names, as strings that are there already."""
+        where = self._where
+        return [there.name if type(there := where.get(name)) is _Several else name for name in names]
+
+    def _numbers(self, there: _Several) -> list[int]:
+        return sorted({number for number in there.numbers if number in self._messages})
+
+    def _entries(self, counter: str, there: int | _Several) -> Iterator[Entry]:
+        if isinstance(there, _Several):
+            made = there.made
+            there.made = {one: made.get(one) or self._of(one, counter) for one in self._numbers(there)}
+            for number, entries in there.made.items():
+                yield from self._marked(number, entries)
+        else:
+            yield from self._marked(there, self._of(there, counter))
 
     def _of(self, number: int, counter: str) -> tuple[Entry, ...]:
         return tuple([entry for held in self._messages[number] if (entry := held.entry(counter)) is not None])
@@ -511,15 +536,21 @@ class Pending:
         self._bare.clear()
 
 
-_NOTHING: Final = Kept("", {}, {}, retried=False, created=0)
+_NOTHING: Final = Kept("", (), (), {}, retried=False, created=0)
 
 
-def kept_of(envelope: Envelope) -> Kept:
+def kept_of(envelope: Envelope, names: Sequence[str]) -> Kept:
+    """`names`: those of its sums, in order."""
+    sums = [envelope.sums[name] for name in names]
+    try:
+        small = array("b", sums)
+    except OverflowError:
+        small = array("q", sums)
     keyed: dict[str, list[tuple[str, int]]] = {}
     for item in envelope.keyed:
         keyed.setdefault(item.counter, []).append((item.key, item.delta))
     its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
-    return Kept(envelope.key, envelope.sums, its, envelope.retried, envelope.created)
+    return Kept(envelope.key, tuple(names), small, its, envelope.retried, envelope.created)
 
 
 _NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}

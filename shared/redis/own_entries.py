@@ -42,8 +42,8 @@ class PublishTry:
     entries: int = field(init=False)
 
     def __post_init__(self) -> None:
-        kept = kept_of(self.envelope)
-        bodies = {name: _body(entry) for name in {**kept.sums, **kept.keyed} if (entry := kept.entry(name))}
+        kept = kept_of(self.envelope, sorted(self.envelope.sums))
+        bodies = {name: _body(entry) for name in (*kept.names, *kept.keyed) if (entry := kept.entry(name))}
         self.payload, self.entries = orjson.dumps(bodies), len(bodies)
 
     def place(self) -> tuple[str, str]:

@@ -35,8 +35,7 @@ mutation("what came since may be pending twice", "shared.counters.pending.pendin
 @replaced("an entry that is confirmed twice counts twice", "shared.counters.pending.Pending.confirm", PENDING_SINCE)
 def _(self: Any, number: int) -> None:
     self._unconfirmed.discard(number)
-    for counter in self._counters(number):
-        self._grow(counter, number)
+    self._grow(number)
 
 
 @around(

@@ -1,5 +1,7 @@
 """The overlay of a broker in memory agrees with the simplest model that could be right."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.counters import pending as overlay
 from shared.counters.pending import Pending
-from shared.model.buckets import Instant
+from shared.model.buckets import BrokerMillis, Instant
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Entry, Envelope, Increment
+from shared.model.words import Delivery, Entry, Envelope, Increment
+from shared.wire.codec import decode, encode
 
 NAMES = ("a", "ab", "b", "c")
 COUNTERS = st.sampled_from(NAMES)
@@ -54,6 +57,14 @@ class Model(RuleBasedStateMachine):
         for number in numbers:
             gone = self.there.pop(number, None)
             self.raise_floors(NAMES if gone is None else gone.counters(), floor)
+
+    @rule(data=st.data())
+    def add_again(self, data: st.DataObject) -> None:
+        """As an overlay does that finds out later that the message was published."""
+        if self.there:
+            number = data.draw(st.sampled_from(sorted(self.there)))
+            self.pending.withdraw(number)
+            self.pending.add(number, self.there[number])
 
     @rule(floor=st.integers(0, 50))
     def settle_what_was_never_seen(self, floor: Instant) -> None:
@@ -150,3 +161,19 @@ def test_names_that_come_while_others_are_sorted_are_not_lost(monkeypatch: pytes
     pending.add(3, Envelope("third", {"c": 1}))
     assert len(pending.names("")) == 10_021
     assert pending.names("c") == ["c"]
+
+
+@pytest.mark.parametrize(("name", "times"), [("page:{0:03}", 2), ("page:{1}:{0:03}", 7)])
+def test_messages_of_many_counters_take_so_many_times_their_bytes(name: str, times: int) -> None:
+    """Names that are there already take less than new ones."""
+    sums = [{name.format(item, number): 1 for item in range(1_000)} for number in range(200)]
+    messages = [encode(Envelope(f"e{number}", its, created=1)) for number, its in enumerate(sums)]
+    pending = Pending()
+    tracemalloc.start()
+    try:
+        for number, message in enumerate(messages):
+            pending.add(number, *decode(Delivery("", message, "", BrokerMillis(1)), ""))
+        now, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < times * sum(len(message.data) for message in messages)
