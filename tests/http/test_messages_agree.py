@@ -39,7 +39,7 @@ COMPRESSED: Final = "compressed data"
 FORM: Final = "a form"
 CE: Final = {"ce-source": "//shop", "ce-id": "1"}
 GZIP: Final = {"Content_Encoding": "gzip"}
-SEEDS: Final = 3_000
+SEEDS: Final = 1_000
 
 
 @dataclass(frozen=True)

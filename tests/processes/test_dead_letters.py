@@ -20,7 +20,7 @@ from shared.sqlite.database import Database
 from shared.wire.codec import encode
 from tests.processes.harness import processes
 
-LETTERS = 2_000
+LETTERS = 1_000
 LIVES = 3
 RULE = (
     "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'p%'"

@@ -13,7 +13,7 @@ from countersink import AsyncClient
 from flusher.expiry import id_of
 from tests.processes.harness import processes
 
-COUNTERS = 15_000
+COUNTERS = 10_000
 LIVES = 4
 
 
@@ -60,7 +60,7 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
 
 async def test_what_a_reset_takes_away_is_in_its_result_whoever_is_killed(tmp_path: Path) -> None:
     """While everybody counts: what was taken away and what is left is all that was counted."""
-    names = [f"sales:{number:04}" for number in range(COUNTERS // 3)]
+    names = [f"sales:{number:04}" for number in range(COUNTERS // 2)]
     settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_LEASE": "1", "COUNTERSINK_JOB_TASKS": "2"}
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         service = await started.start("ingest", "--port", "0")
@@ -139,7 +139,7 @@ def done(file: Path) -> int:
 
 
 async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_path: Path) -> None:
-    names = [f"account:{number:05}" for number in range(COUNTERS // 3)]
+    names = [f"account:{number:05}" for number in range(COUNTERS // 2)]
     async with processes(tmp_path, tmp_path / "log", COUNTERSINK_FLUSH_INTERVAL="0.05") as started:
         service = await started.start("up", "--port", "0")
         async with AsyncClient(service.url) as client:

@@ -20,7 +20,7 @@ from countersink import AsyncClient
 from tests.processes.harness import Processes, Running, processes
 from tests.world.scraping import metric
 
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 EACH: Final = 100
 """Increments of a counter in a round."""
 SENT: Final = ROUNDS * EACH

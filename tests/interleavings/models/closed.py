@@ -42,7 +42,7 @@ class State(NamedTuple):
     """All periods before it are closed."""
     since: int = 0
     """The first period since which all commits have followed the rule."""
-    ones: tuple[One, ...] = (One(), One())
+    ones: tuple[One, ...] = (One(),)
     lacks: tuple[bool, ...] = (False,) * (END + 1)
     """Of each period, whether something was applied that its bucket lacks."""
     look: tuple[int, int, tuple[int, ...]] | None = None
