@@ -201,6 +201,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="what `make check` runs")
     parser.add_argument("--keep-durations", action="store_true", help=f"write {DURATIONS.name} anew, if all passes")
     asked, arguments = parser.parse_known_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each worker would compile Hypothesis and all tests
     in_ci = os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1"
     if asked.check:
         runs = [pytest("check", *arguments)] if arguments else check()

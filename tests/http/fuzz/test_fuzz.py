@@ -18,7 +18,7 @@ from tests.http.fuzz.run import run
 from tests.http.fuzz.side import keys_file
 from tests.http.fuzz.ways import Ways
 
-SEEDS = 250
+SEEDS = 100
 SOCKETS = 25
 LAST_MOMENT = 1795732502167
 """A byte in 60 ms: the head is whole after 10.98 seconds, and the server looks after 11, before the body has come."""
