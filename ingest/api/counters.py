@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import orjson
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ingest.accept.new_names import NewNames
@@ -103,8 +103,11 @@ class ListAsks(Age):
     def __post_init__(self) -> None:
         asked = "name" if self.name else f"order={self.order}"
         for other in NOT_BESIDE.get(asked, ()):
-            if getattr(self, other) not in {None, ""}:
+            if getattr(self, other) != _UNASKED[other]:
                 raise Problem(422, f"'{other}' can't stand beside '{asked}' in the query", field=other)
+
+
+_UNASKED: Final = {one.name: one.default for one in structs.fields(ListAsks)}
 
 
 class Counter(Json):

@@ -89,7 +89,7 @@ BAD_QUERIES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             *("name=a&limit=1", "order=value&limit=1001"),
         ),
         "page_token": (*(f"page_token={it}" for it in ("x", "_w==", "%C3%A9")), "order=value&page_token=YQ=="),
-        "prefix": ("name=a&prefix=a",), "max_age": ("max_age=x",), "x": ("x=1",),
+        "prefix": ("name=a&prefix=a", "name=a&prefix="), "max_age": ("max_age=x",), "x": ("x=1",),
         "order": ("order=value&name=a", "order=size"),
         "unused_for": (
             *(f"unused_for={it}" for it in ("1", "-1d", "1d&unused_for=2d")),
