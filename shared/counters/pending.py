@@ -398,6 +398,7 @@ class Pending:
             there = self._where[counter]
             if isinstance(there, _Several):
                 there.left -= 1
+                there.made.pop(number, None)
                 if there.left <= len(there.numbers) // 2:
                     there.numbers = self._numbers(there)
             if not isinstance(there, _Several) or not there.left:
@@ -496,7 +497,7 @@ class Pending:
     def _shared(self, names: list[str]) -> list[str]:
         """The same names, as strings that are there already."""
         where = self._where
-        return [there.name if type(there := where.get(name)) is _Several else name for name in names]
+        return [there.name if isinstance(there := where.get(name), _Several) else name for name in names]
 
     def _numbers(self, there: _Several) -> list[int]:
         return sorted({number for number in there.numbers if number in self._messages})
