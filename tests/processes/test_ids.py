@@ -39,7 +39,7 @@ class Scene:
         self.time.move_all(6)  # so that its leases end
         self._flusher = await self._started.start("flusher")
 
-    async def day(self, kills: bool = True) -> None:
+    async def day(self) -> None:
         """Let a day pass by the file's time. A flusher knows only what passes after its first look at it."""
         for seconds, look in ((0.0, 700.0), (DAY, 11.0)):
             after = self.number("SELECT now FROM store") + int(seconds) * 1_000
@@ -50,8 +50,7 @@ class Scene:
                 return self.number("SELECT now FROM store") > after
 
             await until(passed)
-        if kills:
-            await self.killed(0.03)  # perhaps in the middle of this sweep
+        await self.killed(0.03)  # perhaps in the middle of this sweep
 
     async def settled(self) -> bool:
         self.time.move_all(1)
@@ -86,7 +85,7 @@ async def test_ids_count_once_whenever_a_flusher_is_killed(tmp_path: Path, clock
         ids = scene.number("SELECT count(*) FROM ids")
         assert AT_ONCE < ids <= REQUESTS * AT_ONCE
         for _ in range(20):
-            await scene.day(kills=False)
+            await scene.day()
             if not scene.number("SELECT count(*) FROM ids"):
                 break
         assert not scene.number("SELECT count(*) FROM ids")
