@@ -34,7 +34,7 @@ PAGE: Final = 500
 FIRST: Final = 10.0
 """Seconds until a counter that is not empty yet is looked at again; doubled each time."""
 LONGEST: Final = 3_600.0
-MOST_REMEMBERED: Final = 100_000
+MOST_WAITS_KEPT: Final = 100_000
 """Counters that are remembered. The others are looked at in every round."""
 MOST_IN_VAIN: Final = 1_000
 """Counters in one step that could not be removed; the next step continues behind them."""
@@ -89,7 +89,7 @@ class CounterRemover:
     def _due(self, counter: str) -> bool:
         wait = self._waits.get(counter)
         now = self._clock.monotonic()
-        if wait is None and self._grace and len(self._waits) < MOST_REMEMBERED:
+        if wait is None and self._grace and len(self._waits) < MOST_WAITS_KEPT:
             wait = _Wait(now + self._grace, FIRST / 2, self._round)
         if wait is None or wait.until <= now:
             return True
@@ -98,7 +98,7 @@ class CounterRemover:
 
     def _put_off(self, counter: str) -> None:
         wait = self._waits.get(counter)
-        if wait is None and len(self._waits) >= MOST_REMEMBERED:
+        if wait is None and len(self._waits) >= MOST_WAITS_KEPT:
             return
         length = FIRST if wait is None else min(2 * wait.length, LONGEST)
         self._waits[counter] = _Wait(self._clock.monotonic() + length, length, self._round)

@@ -23,8 +23,8 @@ from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff
 from shared.runtime.traces import Traces
 
-MOST_COUNTERS = 20_000
-MOST_MESSAGES = 250
+MOST_IN_WINDOW = 20_000
+MOST_MESSAGES_IN_WINDOW = 250
 """Messages in one window of a SQLite file. Its commits cost little, and requests that count wait for each of them."""
 SHARE_OF_PENDING = 16
 """A window of a SQLite file has at most 1/16 of what may be pending: it is flushed before clients are refused."""
@@ -66,10 +66,10 @@ def make_flusher(
 ) -> Flusher:
     """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
     policy = FlushPolicy(
-        settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes, longest=settings.max_flush_interval
+        settings.flush_interval, MOST_IN_WINDOW, settings.max_window_bytes, longest=settings.max_flush_interval
     )
     if tools.one_file:
-        policy.longest, policy.max_messages = 0.0, MOST_MESSAGES
+        policy.longest, policy.max_messages = 0.0, MOST_MESSAGES_IN_WINDOW
         policy.max_bytes = min(policy.max_bytes, settings.max_pending_bytes // SHARE_OF_PENDING)
     return Flusher(
         tools,

@@ -36,7 +36,7 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-MOST_REMEMBERED: Final = 100_000
+MOST_NOT_COLD: Final = 100_000
 """Counters that are known not to be cold yet."""
 MOST_WATCHED: Final = 10_000
 """Counters that are watched. Others are watched once some of these are not written any more."""
@@ -51,7 +51,7 @@ FEWEST: Final = 3
 """Recent writes that make a counter worth a look."""
 LOOKS: Final = 10
 LOOKED_AT: Final = 4
-MOST_LOOKED_AT: Final = 500
+MOST_ASKED_AT_ONCE: Final = 500
 WRITES_FOR_A_READ: Final = 100
 """A new series of looks begins after this many writes for each read that it costs."""
 MORE: Final = 10
@@ -226,7 +226,7 @@ class Growth:
         for counter, writing in [*self._seen.items()]:
             if now - writing.last > longest:
                 del self._seen[counter]
-            elif len(asked) < MOST_LOOKED_AT:
+            elif len(asked) < MOST_ASKED_AT_ONCE:
                 asked += [(counter, shard) for shard in writing.looks(now, self._pick)]
         return asked
 
@@ -282,7 +282,7 @@ class CounterGrower:
             growth.saw(asked, ages, at, self._clock.monotonic())
         due = growth.due(self._clock.monotonic())
         grown = sum([await self._raise(one) for one in due])
-        metrics.MOST_SHARDS.set(growth.most())
+        metrics.SHARDS_OF_LARGEST.set(growth.most())
         return grown
 
     async def _raise(self, one: ShardRaise) -> bool:
@@ -351,5 +351,5 @@ class CounterCooler:
         return number < before
 
     def _look_later(self, counter: str, seconds: float) -> None:
-        if len(self._later) < MOST_REMEMBERED:
+        if len(self._later) < MOST_NOT_COLD:
             self._later[counter] = self._clock.monotonic() + seconds

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TextIO
 
-MOST_EXAMPLES: Final = 10
+MOST_WRONG: Final = 10
 """Wrong readings that are kept as text. The others are counted."""
 
 
@@ -149,7 +149,7 @@ class Ledger:
 
     def _is_wrong(self, why: str) -> None:
         self.wrong += 1
-        if len(self.examples) < MOST_EXAMPLES:
+        if len(self.examples) < MOST_WRONG:
             self.examples.append(why)
 
 

@@ -20,7 +20,7 @@ from shared.wiring.moving import end_of, file_of, lines_of, origin_in
 
 FROM: Final = "--from"
 TO: Final = "--to"
-MOST_SHOWN: Final = 100
+MOST_DIFFERENCES: Final = 100
 """Differences that are shown."""
 _AGAIN: Final = "run it again: what was copied is not copied twice"
 
@@ -118,7 +118,7 @@ async def _to_store(origin: Origin, end: Any, settings: Settings, options: argpa
 
 
 def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) -> None:
-    for name, what in report.differences[:MOST_SHOWN]:
+    for name, what in report.differences[:MOST_DIFFERENCES]:
         row = {"name": name, "differs": what}
         tell(json_of(row) if options.json else f"DIFFERS: {name + ': ' if name else ''}{what}")
     if options.json:

@@ -98,7 +98,7 @@ LONGEST_LOOK: Final = 2.0
 """Seconds between two looks at the progress. They grow, since a look costs reads."""
 DRAIN: Final = 5.0
 """Seconds to finish the pages in work when it is interrupted. Unfinished pages are repeated by --job."""
-MOST_AT_ONCE: Final = 1_000
+MOST_TASKS: Final = 1_000
 
 
 class JobSite(NamedTuple):
@@ -174,7 +174,7 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument(
         "--concurrency",
-        type=whole(1, MOST_AT_ONCE),
+        type=whole(1, MOST_TASKS),
         metavar="N",
         help="without --url: pages processed at the same time [COUNTERSINK_JOB_TASKS]",
     )

@@ -13,6 +13,7 @@ from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import json_of, tell
 from countersink_server.cli.target import add_neither
 from countersink_server.cli.traffic_plan import (
+    MOST_PROCESSES,
     ORIGINAL_SHARD_WRITES,
     Operations,
     Prices,
@@ -30,7 +31,6 @@ LONGEST_INTERVAL: Final = 60
 """Seconds, as of the setting."""
 DIGITS: Final = 100
 """Smaller numbers are shown with three digits."""
-MOST_PROCESSES: Final = 1_000
 MOST_PRICE: Final = 1_000
 _DASH: Final = re.compile("(?<![eE])-")
 """That between two prices, and not the sign of an exponent."""

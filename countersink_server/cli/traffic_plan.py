@@ -9,7 +9,7 @@ from math import ceil, exp, expm1, inf, log1p
 from typing import Final, NamedTuple
 
 from flusher.feed.announcer import IDLE
-from flusher.flush.commit_loop import FRESH, MOST_REMEMBERED
+from flusher.flush.commit_loop import FRESH, MOST_NUMBERS
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.window import MOST_IN_COMMIT
 from flusher.shards import ENOUGH, WRITES_FOR_A_READ
@@ -286,7 +286,7 @@ class TrafficPlan:
 
     def _reads(self) -> float:
         each = self.flushers * self.traffic.counters
-        fresh = FRESH if self.traffic.counters <= MOST_REMEMBERED else 0.0
+        fresh = FRESH if self.traffic.counters <= MOST_NUMBERS else 0.0
         configs = each / (fresh + each / self.shard_writes)
         background = self.flushers * (1 / SWEEP_INTERVAL + 1 / REMOVAL_INTERVAL)
         return configs + background + self.shard_writes / WRITES_FOR_A_READ + (0 if self.in_redis else self._settling())

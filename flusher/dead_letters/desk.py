@@ -11,9 +11,9 @@ from flusher.flush.commit_loop import Flush, FlushTools
 from flusher.flush.window import TOO_OLD, Window
 from shared.model.buckets import StoreMillis
 from shared.model.dead_letters import (
-    MOST_COUNTERS,
     MOST_REASON,
     MOST_START,
+    MOST_SUMS_SHOWN,
     DeadLetter,
     DroppedLetter,
     LetterPage,
@@ -162,7 +162,7 @@ def _commit(envelopes: Sequence[Envelope], found: Receipts, now: StoreMillis, pr
 
 
 REPLAYED_AT_ONCE: Final = 500
-MOST_BYTES: Final = 1_000_000
+MOST_BYTES_OF_LETTERS: Final = 1_000_000
 
 
 class LetterPass:
@@ -183,7 +183,7 @@ class LetterPass:
     async def pull(self, limit: int = REPLAYED_AT_ONCE) -> list[OpenedLetter]:
         """The broker's letters; then dead receipts whose letters are no longer there, or are held by others."""
         if not self._letters_over:
-            opened = [open_letter(one, self._topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+            opened = [open_letter(one, self._topic) for one in await self.letters.pull(limit, MOST_BYTES_OF_LETTERS)]
             self._seen.update(envelope.key for one in opened for envelope in one.envelopes)
             if opened:
                 return opened
@@ -213,7 +213,7 @@ class LetterPass:
 
 AT_ONCE: Final = 100
 """Letters in one step, after which other requests have their turn."""
-MOST_LOOKED_AT: Final = 1_000
+MOST_LETTERS_SEEN: Final = 1_000
 """Letters of the broker that one page looks at. Most are left out where the store has them, too."""
 LONGEST: Final = 5.0
 """Seconds after which a replay or a drop ends with the step that it is in."""
@@ -221,7 +221,7 @@ RETRY_STEP_FOR: Final = 3.0
 """Seconds for which one step is retried while the store is away."""
 LONGEST_CALL: Final = 30.0
 """Seconds after which a call fails. Cut off anywhere, it can be repeated."""
-MOST_WAITING: Final = 10
+MOST_CALLERS_WAITING: Final = 10
 MOST_REASONS: Final = 100
 
 
@@ -267,8 +267,8 @@ class OneAtATime:
                 return LetterPage(rows, place, complete=False)
             if place.after:
                 letters.letters.continue_after(place.after)
-            while len(rows) < limit and looked_at < MOST_LOOKED_AT:
-                some = await letters.letters.pull(min(AT_ONCE, limit - len(rows)), MOST_BYTES)
+            while len(rows) < limit and looked_at < MOST_LETTERS_SEEN:
+                some = await letters.letters.pull(min(AT_ONCE, limit - len(rows)), MOST_BYTES_OF_LETTERS)
                 if not some:
                     return LetterPage(rows, None, letters.letters.complete)
                 looked_at += len(some)
@@ -318,7 +318,7 @@ class OneAtATime:
 
     @contextlib.asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
-        if self._callers > MOST_WAITING:
+        if self._callers > MOST_CALLERS_WAITING:
             raise OverloadedError("too many requests look at dead letters", LONGEST)
         self._callers += 1
         try:
@@ -349,8 +349,8 @@ def _row(opened: OpenedLetter, state: LetterState) -> DeadLetter:
         state=state,
         flaw=None if opened.flaw is None else opened.flaw[:MOST_REASON],
         increments=opened.increments,
-        counters=dict([*sums.items()][:MOST_COUNTERS]),
-        more_counters=max(len(sums) - MOST_COUNTERS, 0),
+        counters=dict([*sums.items()][:MOST_SUMS_SHOWN]),
+        more_counters=max(len(sums) - MOST_SUMS_SHOWN, 0),
         size=len(data) if there else None,
         start=data[:MOST_START].decode(errors="backslashreplace") if there else None,
     )

@@ -31,7 +31,7 @@ IDLE: Final = 1.0
 FIRST: Final = 1_000
 LONGEST: Final = 60_000
 """Milliseconds for which an event that was not taken is put off: the first, doubled each time, and the most."""
-MOST_REMEMBERED: Final = 10_000
+MOST_FAILURES: Final = 10_000
 """Events whose failures are remembered. An event that is forgotten is put off for `FIRST` again."""
 SAID_EVERY: Final = 60
 """Failed rounds after the first until the log says so again."""
@@ -54,7 +54,7 @@ class Announcer:
         self._receiver = receiver
         self._told = told
         self._where = where
-        self._failures: Lately[Hashable, int] = Lately(MOST_REMEMBERED)
+        self._failures: Lately[Hashable, int] = Lately(MOST_FAILURES)
         self._failed_rounds = 0
         """Rounds in a row in which something was not taken."""
         self._away = False

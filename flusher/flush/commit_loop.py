@@ -86,7 +86,7 @@ class PromiseKeeper:
 # Chooses the shards for sums, and learns from what commits say of them.
 
 
-MOST_REMEMBERED: Final = 100_000
+MOST_NUMBERS: Final = 100_000
 KNOWN: Final = 1
 """`ShardAdd.known` where no number was looked up: a counter that is there has a shard, and an add gives it no more than
 it needs."""
@@ -117,7 +117,7 @@ class ShardBook:
                 self._numbers[name] = (found.get(name, 0), now + FRESH)
                 self._numbers.move_to_end(name)
         adds = tuple([self._add(name, delta) for name, delta in sums.items()])
-        while len(self._numbers) > MOST_REMEMBERED:
+        while len(self._numbers) > MOST_NUMBERS:
             forgotten, _ = self._numbers.popitem(last=False)
             self._full.pop(forgotten, None)
         return adds

@@ -282,7 +282,7 @@ class Compacting:
 # its counts by time, if the job asks for them.
 
 
-MOST_BYTES: Final = 900_000
+MOST_IN_CHUNK: Final = 900_000
 """Bytes of a chunk, which fits into an entity (1 MiB). One line with all the points that a reading may have is less."""
 
 
@@ -320,7 +320,7 @@ class Exporting:
         for begin in range(0, len(names), MOST_READ_AT_ONCE):
             some = names[begin : begin + MOST_READ_AT_ONCE]
             for place, line in enumerate(await all_of([self._line(name, span, end) for name in some]), begin):
-                if size and size + len(line) > MOST_BYTES:
+                if size and size + len(line) > MOST_IN_CHUNK:
                     return PageOutcome(len(lines), chunk=b"".join(lines), left=len(names) - place)
                 if line:
                     lines.append(line)

@@ -14,6 +14,7 @@ from typing import Final
 
 from ingest.access.rates import NewQuota
 from shared.config.lists import NameLimit
+from shared.counters.reader import MOST_LOOKUPS
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError, TransientError, amount
 from shared.model.words import View
@@ -35,8 +36,6 @@ HELD: Final = 3_600.0
 """Seconds after which an admitted name gives its room back, even if the store still lacks it: its publish may have
 failed, and nobody may have tried again.
 """
-MOST_LOOKUPS: Final = 32
-"""Concurrent look-ups; others wait."""
 PAGE: Final = 1_000
 """Names in one question to the store."""
 MOST_PAGES: Final = 50

@@ -43,7 +43,7 @@ from shared.wire.codec import encode
 
 _log = logging.getLogger(__name__)
 
-MOST_MESSAGES: Final = 100
+MOST_DRAFTS: Final = 100
 SIDE_BY_SIDE: Final = 4
 LONGEST_PUBLISH: Final = 1_800.0
 """Seconds in which a publish may be repeated, or go to the spool. An earlier try may have been taken, and its receipts
@@ -215,7 +215,7 @@ class Publishing:
         if self._wake is not None:
             self._wake.cancel()
         self._wake = None
-        drafts = self._coalescer.take(MOST_MESSAGES)
+        drafts = self._coalescer.take(MOST_DRAFTS)
         if drafts:
             self._pace.started(self._loop.time())
             flight = self._loop.create_task(self._publish(drafts), name="publish")

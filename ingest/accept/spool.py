@@ -28,7 +28,7 @@ from shared.runtime.retry import Backoff
 
 PAUSE: Final = 60.0
 """Seconds until the broker is asked again for a message that it refused alone."""
-MOST_REFUSED: Final = 10
+MOST_IN_VAIN_FORWARDED: Final = 10
 """Messages that may be refused, one by one, before the step ends because the broker takes none at all."""
 
 
@@ -87,7 +87,7 @@ class Forwarding:
         self.refused.append(delivery)
         metrics.SPOOL_REFUSED.inc()
         await self._waiting.extend(self._done([delivery]), PAUSE)
-        if len(self.refused) >= MOST_REFUSED and not self.taken:
+        if len(self.refused) >= MOST_IN_VAIN_FORWARDED and not self.taken:
             raise error
 
     def _done(self, deliveries: Sequence[Delivery]) -> list[str]:
@@ -100,7 +100,7 @@ _log = logging.getLogger(__name__)
 
 MOST_FORWARDED: Final = 500
 MOST_BYTES_FORWARDED: Final = 5_000_000
-MOST_REMEMBERED: Final = 10_000
+MOST_BAD_ROWS: Final = 10_000
 """Refused rows that are remembered."""
 WAIT: Final = 0.2
 BELIEVED: Final = 3_600.0
@@ -260,7 +260,7 @@ class Spool:
         return pulled
 
     def _tell(self, step: Forwarding) -> None:
-        if len(self._refused) > MOST_REMEMBERED:
+        if len(self._refused) > MOST_BAD_ROWS:
             self._refused.clear()
         self._refused.update(delivery.message_id for delivery in step.refused)
         now = self._clock.monotonic()

@@ -279,7 +279,7 @@ _SHAPE: Final = ObjectShape(
 
 _log = logging.getLogger(__name__)
 
-MOST_LINKS: Final = 40
+MOST_SYMLINKS: Final = 40
 MOST_CLIENTS: Final = 10_000
 """Clients of publishable keys whose rates are remembered. One that is forgotten may send its burst again."""
 
@@ -429,7 +429,7 @@ def place_of(file: Path) -> Path:
                 continue
             target = entry.readlink()
             links += 1
-            if links > MOST_LINKS:
+            if links > MOST_SYMLINKS:
                 raise OSError(ELOOP, os.strerror(ELOOP))
             if target.is_absolute():
                 folder = Path("/")

@@ -46,7 +46,10 @@ from shared.runtime import metrics
 
 READS: Final = 4
 """Reads that may take long, such as of many counters, at once. Tenants take turns."""
+MOST_NAMED: Final = 1_000
+"""The most `name` parameters of one request. Metrics of counters are read in such parts, too."""
 MOST_LISTED: Final = MOST_RANKED
+"""The largest `limit` of a list. COUNTERSINK_TOP allows no larger one."""
 DEFAULT_LISTED: Final = 100
 ALL_BY_VALUE: Final = (NameLimit("", MOST_LISTED),)
 NOT_BY_VALUE: Final = (
@@ -76,7 +79,7 @@ def _span(query: Query, name: str) -> str | None:
 
 
 class ListAsks(Age):
-    name: Annotated[list[Name], Meta(max_length=MOST_LISTED)] = field(default_factory=list)
+    name: Annotated[list[Name], Meta(max_length=MOST_NAMED)] = field(default_factory=list)
     """Not with `prefix`, `contains`, `limit` or `page_token`."""
     prefix: Prefix | None = None
     """List the counters whose names start with it; all counters if it is empty or missing."""
@@ -186,7 +189,7 @@ class ReadRoutes:
             return await (self._named if asks.name else self._under)(caller, asks)
 
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
-        check_names(asks.name, MOST_LISTED)
+        check_names(asks.name, MOST_NAMED)
         caller.check_names(asks.name)
         return self._page(await self._reader.read(asks.name, asks.max_age), None, b"")
 
@@ -396,7 +399,7 @@ class ShardRoutes:
 # The values of counters as metrics, for Prometheus. They are not in `/metrics`, which is about the service itself.
 
 
-MOST_SHOWN: Final = 10_000
+MOST_SCRAPED: Final = 10_000
 """Counters in one answer."""
 _HEAD: Final = (
     "# HELP countersink_counter_value The total of a counter. A set, reset or delete may lower it.\n"
@@ -425,14 +428,14 @@ class CounterMetricsRoute:
         self._turns = turns
 
     async def counter_metrics(self, call: Call, asks: MetricsAsks) -> Reply:
-        """The totals of at most 10,000 counters, for Prometheus"""
+        """The totals of at most {MOST_SCRAPED:,} counters, for Prometheus"""
         check_prefix(asks.prefix)
         caller = call.caller
         async with caller.turn(self._turns):
             names, exact = await self._listed(caller.prefixes_under(asks.prefix))
             lines = [_HEAD]
-            for place in range(0, len(names), MOST_LISTED):
-                for one in await self._reader.read(names[place : place + MOST_LISTED], asks.max_age):
+            for place in range(0, len(names), MOST_NAMED):
+                for one in await self._reader.read(names[place : place + MOST_NAMED], asks.max_age):
                     exact = exact and one.exact
                     if one.exists:
                         lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))
@@ -443,11 +446,11 @@ class CounterMetricsRoute:
         found: list[str] = []
         all_exact = True
         for prefix in prefixes:
-            more, exact = await self._names.listed(prefix, "", MOST_SHOWN + 1 - len(found))
+            more, exact = await self._names.listed(prefix, "", MOST_SCRAPED + 1 - len(found))
             found += more
             all_exact = all_exact and exact
-            if len(found) > MOST_SHOWN:
+            if len(found) > MOST_SCRAPED:
                 raise Problem(
-                    422, f"there are more than {MOST_SHOWN:,} counters: add a longer 'prefix'", field="prefix"
+                    422, f"there are more than {MOST_SCRAPED:,} counters: add a longer 'prefix'", field="prefix"
                 )
         return found, all_exact

@@ -15,12 +15,12 @@ from shared.model.words import flaw_of_id
 from shared.ports.broker import LetterDesk
 
 DEFAULT_LISTED: Final = 50
-MOST_LISTED: Final = 100
-MOST_IDS: Final = 100
+MOST_LETTERS: Final = 100
+MOST_CHOSEN: Final = 100
 
 
 class LettersAsks(Struct):
-    limit: Annotated[int, Read(lambda query, _: limit_of(query, MOST_LISTED)), Meta(ge=1, le=MOST_LISTED)] = (
+    limit: Annotated[int, Read(lambda query, _: limit_of(query, MOST_LETTERS)), Meta(ge=1, le=MOST_LETTERS)] = (
         DEFAULT_LISTED
     )
     """Maximum number of letters on a page."""
@@ -39,13 +39,13 @@ class DeadLetters(Json):
 
 
 def _flaw_of_ids(value: object) -> str | None:
-    if type(value) is not list or not 1 <= len(value) <= MOST_IDS:
-        return f"must be an array of 1 to {MOST_IDS} ids"
+    if type(value) is not list or not 1 <= len(value) <= MOST_CHOSEN:
+        return f"must be an array of 1 to {MOST_CHOSEN} ids"
     return next((f"has an id that {flaw}" for flaw in map(flaw_of_id, value) if flaw), None)
 
 
 Ids = Annotated[
-    list[Id], Flaw(_flaw_of_ids), Meta(min_length=1, max_length=MOST_IDS, description="Ids that the list shows.")
+    list[Id], Flaw(_flaw_of_ids), Meta(min_length=1, max_length=MOST_CHOSEN, description="Ids that the list shows.")
 ]
 
 

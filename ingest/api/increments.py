@@ -21,7 +21,7 @@ from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem, problem_of, said_of
 from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
-from ingest.parsing.parse import MOST_IN_REQUEST, BodyError
+from ingest.parsing.parse import MOST_IN_BATCH, BodyError
 from shared.counters.reader import Reader
 from shared.model.errors import CountersinkError
 from shared.model.receipts import Note
@@ -150,7 +150,7 @@ SCHEMAS: Final[Schema] = {
         "type": "array",
         "items": ref("Item"),
         "minItems": 1,
-        "maxItems": MOST_IN_REQUEST,
+        "maxItems": MOST_IN_BATCH,
         "description": "Invalid items are rejected; the valid ones count.",
     },
     "Map": an_object(
@@ -160,7 +160,7 @@ SCHEMAS: Final[Schema] = {
                 "propertyNames": ref("Name"),
                 "additionalProperties": ref("Delta"),
                 "minProperties": 1,
-                "maxProperties": MOST_IN_REQUEST,
+                "maxProperties": MOST_IN_BATCH,
             }
         },
         description="The delta of each counter. Invalid entries are rejected; the valid ones count.",

@@ -36,7 +36,7 @@ from shared.model.jobs import ADD, COMPACT, EXACT, EXPIRE, EXPORT, KINDS, NUMBER
 from shared.ports.store import Jobs as JobStore
 from shared.runtime.ids import mint, of_key
 
-MOST_LISTED: Final = 100
+MOST_JOBS_LISTED: Final = 100
 
 
 def _flaw_of_instant(value: object) -> str | None:
@@ -194,9 +194,9 @@ class JobRoutes:
         return Reply(self._said(standing, id_), 202 if new else 200, {**JSON, "Location": f"/v1/jobs/{id_}"})
 
     async def list_jobs(self, call: Call) -> Annotated[Reply, Jobs]:
-        """List the jobs that are remembered, at most 100"""
+        """List the jobs that are remembered, at most {MOST_JOBS_LISTED}"""
         caller = call.caller
-        found = await self._jobs.latest(caller.owner, MOST_LISTED)
+        found = await self._jobs.latest(caller.owner, MOST_JOBS_LISTED)
         may_see = [one for one in found if caller.may_use(one.job.prefix)]
         return Reply({"jobs": [self._said(one, one.job.id.rpartition("/")[2]) for one in may_see]})
 

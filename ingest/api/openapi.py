@@ -18,7 +18,7 @@ from ingest.api import events, fields, increments, receipts
 from ingest.api.fields import Body, Form, Header, Json, Nothing, Schema, hints_of, marks, ref
 from ingest.api.routes import ROUTES, TEXT, Gives, Route, Takes
 from ingest.http.bodies import CODINGS
-from shared.http.answers import MOST_COUNTERS
+from shared.http.answers import MOST_IN_PROBLEM
 
 _DESCRIPTION: Final = f"""\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
@@ -107,7 +107,7 @@ class Problem(Json):
     """What is wrong and what to do."""
     field: str | UnsetType = UNSET
     """The field, parameter or header that is wrong."""
-    counters: Annotated[list[str], Meta(max_length=MOST_COUNTERS)] | UnsetType = UNSET
+    counters: Annotated[list[str], Meta(max_length=MOST_IN_PROBLEM)] | UnsetType = UNSET
     """The counters for which there is no room, of a request whose increments were all refused. Without them, it may be
     accepted.
     """

@@ -23,7 +23,7 @@ from shared.runtime import metrics
 PAGE: Final = "index.html"
 _FOLDER: Final = files("ingest.console") / "files"
 FILES: Final = tuple(sorted(one.name for one in _FOLDER.iterdir() if one.name != PAGE))
-MAX_AGE: Final = 3_600
+SCRIPT_AGE: Final = 3_600
 """Seconds for which browsers and proxies keep the script."""
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -96,7 +96,7 @@ async def get_script(call: Call, _: ScriptAsks) -> Reply:
     packs = "gzip" in call.headers.get("Accept-Encoding", "").lower()
     headers = {"Content-Type": "text/javascript; charset=utf-8", "Vary": "Accept-Encoding", **PUBLIC}
     body, tag = (packed, f'"{digest}-gz"') if packs else (plain, f'"{digest}"')
-    reply = call.publicly_cached(body, tag, headers, MAX_AGE)
+    reply = call.publicly_cached(body, tag, headers, SCRIPT_AGE)
     if packs and reply.body:
         return reply._replace(headers={**headers, **(reply.headers or {}), "Content-Encoding": "gzip"})
     return reply

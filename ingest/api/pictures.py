@@ -19,7 +19,7 @@ from shared.counters.reader import Reader
 from shared.http.answers import PUBLIC, line
 from shared.model.words import flaw_of_id, flaw_of_name
 
-MAX_AGE: Final = 30
+BADGE_AGE: Final = 30
 """Seconds for which browsers and proxies keep a badge. Its stored part may be as old already."""
 DEFAULT_COLOR: Final = "blue"
 GIF: Final = b"GIF89a\x01\0\x01\0\x80\0\0\xff\xff\xff\0\0\0!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;"
@@ -205,13 +205,13 @@ class PictureRoutes:
             raise Problem(422, f"'label' {flaw}", field="label")
         if color is None:
             raise Problem(422, f"'color' must be 3 or 6 hexadecimal digits, or {', '.join(COLORS)}", field="color")
-        (reading,) = await self._reader.read([name], MAX_AGE)
+        (reading,) = await self._reader.read([name], BADGE_AGE)
         return Badge(name if asks.label is None else asks.label, reading.value, color, style)
 
 
 def _cached(call: Call, body: bytes, media_type: str) -> Reply:
     headers = {"Content-Type": media_type, "Content-Security-Policy": "default-src 'none'", **PUBLIC}
-    return call.publicly_cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, MAX_AGE)
+    return call.publicly_cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, BADGE_AGE)
 
 
 def _check(name: str, prefixes: tuple[str, ...], setting: str) -> None:

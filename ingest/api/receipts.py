@@ -29,7 +29,7 @@ LEISURE: Final = 4
 """The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds."""
-MOST_KEYS: Final = 1_000
+MOST_RECEIPTS: Final = 1_000
 """Receipts that are looked up at once."""
 HELD: Final = 2.0
 """Seconds after which a wait asks the store, though the overlay holds what it waits for, and the time between two such
@@ -37,7 +37,7 @@ looks. A flusher settles what it applied, but that may fail, and is tried again 
 """
 WOKEN: Final = 50
 """Requests that are answered before other tasks get a turn."""
-MOST_IDS: Final = 500
+MOST_IN_RECEIPT: Final = 500
 """Envelopes that a receipt may name. No answer has a receipt with more: see `MOST_EVENTS` and `MAX_ITEMS`."""
 RECEIPT: Final = {
     "type": "string",
@@ -103,8 +103,10 @@ class ReceiptRoutes:
         if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
             raise Problem(422, "this is not a receipt: use the 'receipt' of an answer to a POST", field="receipt")
         asked = call.caller.ids_in(receipt).split(".")
-        if len(asked) > MOST_IDS:
-            raise Problem(422, f"a receipt names at most {MOST_IDS} ids, this one names {len(asked)}", field="receipt")
+        if len(asked) > MOST_IN_RECEIPT:
+            raise Problem(
+                422, f"a receipt names at most {MOST_IN_RECEIPT} ids, this one names {len(asked)}", field="receipt"
+            )
         async with call.caller.turn(self._turns):
             return Receipt(receipt, await self._tracking.state(asked))
 
@@ -202,7 +204,7 @@ class AppliedWaits:
             long = {key for wait in waits if now - wait.begun >= HELD for key in wait.keys}
         ends: dict[str, Note | None] = {}
         try:
-            while some := list(islice(keys, MOST_KEYS)):
+            while some := list(islice(keys, MOST_RECEIPTS)):
                 ends |= await self._tracking.ends(some, long)
                 await asyncio.sleep(0)
         finally:

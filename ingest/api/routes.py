@@ -21,7 +21,7 @@ from ingest.api.fleet import FleetRoute
 from ingest.api.increments import BATCH_BODY, ONE_BODY, Accepted, Applied, BatchAccepted, IncrementRoutes
 from ingest.api.jobs import Job, JobRoutes
 from ingest.api.pages import ServiceRoutes
-from ingest.api.pictures import MAX_AGE, BadgeData, PictureRoutes
+from ingest.api.pictures import BADGE_AGE, BadgeData, PictureRoutes
 from ingest.api.receipts import ReceiptRoutes
 from ingest.api.series import SeriesRoutes
 from ingest.api.watch import WatchRoutes
@@ -112,7 +112,7 @@ SHOWS: Final = (*READS, 429)
 WRITES: Final = (408, 413, 415, 422, 429, 503, 507)
 _TAG: Final = {"ETag": "Send it as `If-None-Match`."}
 _SAME: Final = {304: Gives({}, "The client has it: its `If-None-Match` names the `ETag`.", "")}
-_KEPT: Final = f"The badge. It may be kept for {MAX_AGE} seconds."
+_KEPT: Final = f"The badge. It may be kept for {BADGE_AGE} seconds."
 _BADGE: Final = {200: Gives(TEXT, _KEPT, "image/svg+xml", _TAG), **_SAME}
 _BADGE_DATA: Final = {200: Gives(BadgeData, _KEPT, headers=_TAG), **_SAME}
 _PIXEL: Final = {200: Gives({}, "It is durable, and will be counted exactly once.", "image/gif")}

@@ -36,8 +36,8 @@ _HEADERS: Final = {
     "X-Accel-Buffering": "no",  # nginx
     **SECURE,
 }
-MOST_NAMES: Final = 1_000
-"""Counters of one watch."""
+MOST_IN_STREAM: Final = 1_000
+"""Counters of one stream: names in the request, or names under its prefixes."""
 LEAST: Final = 8
 """Places that a watch takes at least: one for each counter."""
 MOST_PLACES: Final = 65_536
@@ -235,10 +235,12 @@ class Watches:
     async def _list(self, prefixes: Sequence[str]) -> Sequence[str]:
         found: list[str] = []
         for prefix in prefixes:
-            found += await self._names.page(prefix, "", MOST_NAMES + 1 - len(found))
-            if len(found) > MOST_NAMES:
+            found += await self._names.page(prefix, "", MOST_IN_STREAM + 1 - len(found))
+            if len(found) > MOST_IN_STREAM:
                 raise Problem(
-                    422, f"there are more than {MOST_NAMES:,} counters: watch a longer prefix, or names", field="prefix"
+                    422,
+                    f"there are more than {MOST_IN_STREAM:,} counters: watch a longer prefix, or names",
+                    field="prefix",
                 )
         return found
 
@@ -252,12 +254,12 @@ class LastEvent(Struct):
 
 
 class WatchAsks(Struct):
-    name: Annotated[list[Name], Meta(min_length=1, max_length=MOST_NAMES, examples=[["page:/home"]])] = field(
+    name: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IN_STREAM, examples=[["page:/home"]])] = field(
         default_factory=list
     )
     """A counter. Not with `prefix`."""
     prefix: Prefix | None = None
-    """Watch all counters whose names start with it, {MOST_NAMES:,} at most."""
+    """Watch all counters whose names start with it, {MOST_IN_STREAM:,} at most."""
 
 
 class WatchRoutes:
@@ -272,22 +274,23 @@ class WatchRoutes:
     async def watch_counter(self, call: Call, name: str, asks: LastEvent) -> web.StreamResponse:
         """Watch one counter: its value now, and each change
 
-        All streams together may watch 65,536 counters, of which a stream takes 8 at least, and one of a prefix 1,000.
-        One client may take as many as are still free.
+        All streams together may watch {MOST_PLACES:,} counters, of which a stream takes {LEAST} at least, and one of
+        a prefix {MOST_IN_STREAM:,}. One client may take as many as are still free.
         """
         return await self._stream(call, Watch([name]), last=asks.last)
 
     async def watch_counters(self, call: Call, asks: WatchAsks) -> web.StreamResponse:
         """Watch several counters in one stream: by `name`, or all under a `prefix`
 
-        All streams together may watch 65,536 counters, of which a stream takes 8 at least, and one of a prefix 1,000.
-        One client may take as many as are still free. A new counter under the prefix is seen within a second or two.
+        All streams together may watch {MOST_PLACES:,} counters, of which a stream takes {LEAST} at least, and one of
+        a prefix {MOST_IN_STREAM:,}. One client may take as many as are still free. A new counter under the prefix is
+        seen within a second or two.
         """
         caller, names, prefix = call.caller, [*dict.fromkeys(asks.name)], asks.prefix
         if prefix is None:
             if not names:
                 raise Problem(422, "name what to watch: 'name', once for each counter, or 'prefix'", field="name")
-            check_names(names, MOST_NAMES)
+            check_names(names, MOST_IN_STREAM)
             caller.check_names(names)
             return await self._stream(call, Watch(names))
         if names:
@@ -299,7 +302,7 @@ class WatchRoutes:
 
     async def _stream(self, call: Call, watch: Watch, last: str | None = None) -> web.StreamResponse:
         """`last`: the id of the last event that the client has seen, if its events have ids."""
-        places = max(MOST_NAMES if watch.prefixes else len(watch.names), LEAST)
+        places = max(MOST_IN_STREAM if watch.prefixes else len(watch.names), LEAST)
         with self._watches.places.take(call.caller.tenant, places):
             async with call.caller.turn(self._turns):
                 await self._watches.begin(watch)

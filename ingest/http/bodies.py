@@ -137,7 +137,7 @@ MOST_OF_ONE: Final = 1_048_576
 """Most bytes of a body about one counter or job. A valid one has a few thousand; a larger one is told what is wrong."""
 SMALL_OF_ONE: Final = 16_384
 """As SMALL, for bodies about one counter or job."""
-MOST_REFUSED: Final = 2
+MOST_BODIES_REFUSED: Final = 2
 """Bodies of the largest size: what a tenant may have refused at once."""
 _KEPT: Final = 8
 """1/8 of the room is kept for small bodies."""
@@ -158,7 +158,7 @@ class Bodies(Shares):
         """Bytes of the largest body."""
         self._timeout = timeout
         self._lock = FairLock()
-        self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
+        self._refused = RefusedWork(MOST_BODIES_REFUSED * limit, time.monotonic)
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         limit = min(MOST_OF_ONE, self.largest)

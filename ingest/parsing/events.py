@@ -15,10 +15,10 @@ from urllib.parse import unquote
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import MAX_ENTRIES, Batch, gathered
-from ingest.parsing.parse import MOST_IN_REQUEST, BodyError, Parsed, check_values, load
+from ingest.parsing.parse import BodyError, Parsed, check_values, load
 from shared.model.errors import UnreadableError
 from shared.model.words import MAX_SUM, Message, flaw_of_id
-from shared.wire.codec import OURS, SOURCE, Content, content_of, content_of_value
+from shared.wire.codec import MAX_ITEMS, OURS, SOURCE, Content, content_of, content_of_value
 
 MOST_EVENTS: Final = 400
 """Most events in one request. The receipt names each of them, and has to fit into a URL."""
@@ -110,7 +110,7 @@ def _pushed(body: bytes) -> Events:
 
 
 def _pushed_in(body: bytes) -> dict[str, Any] | None:
-    check_values(body)
+    check_values(body, MAX_ITEMS)
     try:
         data = load(body)
     except BodyError:
@@ -125,12 +125,12 @@ def _binary(attributes: Mapping[str, str], body: bytes) -> Events:
 
 
 def _structured(body: bytes) -> Events:
-    check_values(body)
+    check_values(body, MAX_ITEMS)
     return _alone(partial(_of_object, load(body)))
 
 
 def _batch(body: bytes) -> Events:
-    check_values(body)
+    check_values(body, MAX_ITEMS)
     items = load(body)
     if type(items) is not list:
         raise BodyError(400, f"the body must be an array of events: send one event as {ONE}")
@@ -146,8 +146,8 @@ def _batch(body: bytes) -> Events:
         except _Wrong as wrong:
             reasons[index] = str(wrong)
     found.refuse(reasons)
-    if found.batch.increments > MOST_IN_REQUEST:
-        raise BodyError(413, f"more than {MOST_IN_REQUEST} increments in one request: send several")
+    if found.batch.increments > MAX_ITEMS:
+        raise BodyError(413, f"more than {MAX_ITEMS} increments in one request: send several")
     if not found.events:
         raise none_valid(found)
     return found
@@ -203,7 +203,7 @@ def _of_push(envelope: Mapping[str, Any], event: Mapping[str, Any], place: int =
         data = base64.b64decode(message.get("data") or "", validate=True)
     except (TypeError, ValueError):
         raise _Wrong("'data' of a message must be a string of Base64", "data") from None
-    check_values(data)
+    check_values(data, MAX_ITEMS)
     read = partial(content_of, Message(data, attributes))
     return _event({SPEC: _VERSION, "type": PUBLISHED, **event, "source": source, "id": id_}, read, place)
 
@@ -229,7 +229,7 @@ def _decoded(coded: Any) -> bytes:
 
 
 def _of_bytes(data: bytes, attributes: Mapping[str, Any]) -> Content:
-    check_values(data)
+    check_values(data, MAX_ITEMS)
     if data.strip():
         return content_of(Message(data))
     if "counter" not in attributes:

@@ -116,10 +116,10 @@ LONGEST_TOLD: Final = 1_000
 _SINGLE: Final = ObjectShape(
     'empty or a JSON object such as {"delta": 1, "id": "…"}', {name: FIELDS[name] for name in ("delta", "id")}
 )
-MOST_IN_REQUEST: Final = MAX_ITEMS
-"""Most increments in one request. A message may have as many, whatever this says."""
-_MOST_COMMAS: Final = 4 * MOST_IN_REQUEST
-"""Most commas outside of strings: an increment has three fields at most."""
+MOST_IN_BATCH: Final = MAX_ITEMS
+"""Most increments in one batch over HTTP. An event, pushed or not, may have as many as a message: `MAX_ITEMS`."""
+_COMMAS: Final = 4
+"""Commas outside of strings, for each increment: it has three fields at most."""
 _PIECE: Final = 65_536
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
 """A string in JSON. It ends with its line even if it is not closed, as lines are read one by one."""
@@ -181,8 +181,8 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
     if comes_as_form(text):
         return _good(_items([fields(text)], allowed))
-    check_values(text)
-    if allowed is ALL_DELTAS and (good := plain_batch(text, MOST_IN_REQUEST)) is not None:
+    check_values(text, MOST_IN_BATCH)
+    if allowed is ALL_DELTAS and (good := plain_batch(text, MOST_IN_BATCH)) is not None:
         return Parsed(good)
     if text[:1] == b"[":
         items = load(text)
@@ -211,7 +211,7 @@ def _good(parsed: Parsed) -> Parsed:
 
 def quick(body: bytes) -> Parsed | None:
     """The same as `batch` for a batch of the plain form, which is read in less time; None if it is of another form."""
-    good = plain_batch(body.strip(SPACE), MOST_IN_REQUEST)
+    good = plain_batch(body.strip(SPACE), MOST_IN_BATCH)
     return None if good is None else Parsed(good)
 
 
@@ -239,7 +239,7 @@ def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
 
 
 def _lines(text: bytes, allowed: Deltas) -> Parsed:
-    _too_many(text.count(b"\n"))
+    _too_many(text.count(b"\n"), MOST_IN_BATCH)
     items: list[Any] = []
     broken = 0
     for line in text.split(b"\n"):
@@ -277,23 +277,24 @@ def _other_line(line: bytes) -> Any:
 _NOT_TOLD: Final = _Broken("not valid JSON")
 
 
-def _too_many(count: int) -> None:
-    if count > MOST_IN_REQUEST:
-        raise BodyError(413, f"more than {MOST_IN_REQUEST} increments or other values in one request: send several")
+def _too_many(count: int, most: int) -> None:
+    if count > most:
+        raise BodyError(413, f"more than {most} increments or other values in one request: send several")
 
 
-def check_values(text: bytes) -> None:
-    """Refuse the body before it is parsed: to make millions of values would keep the process busy for seconds. What
-    stands in strings does not count. It is done piece by piece, since nothing else could run meanwhile.
+def check_values(text: bytes, most: int) -> None:
+    """Refuse a body with the values of more than `most` increments before it is parsed: to make millions of values
+    would keep the process busy for seconds. What stands in strings does not count. It is done piece by piece, since
+    nothing else could run meanwhile.
     """
-    if text.count(b"{") + text.count(b"[") <= MOST_IN_REQUEST + 2 and text.count(b",") <= _MOST_COMMAS:
+    if text.count(b"{") + text.count(b"[") <= most + 2 and text.count(b",") <= _COMMAS * most:
         return
     plain_strings = b"\\" not in text and b"\n" not in text
     objects, commas = -2, 0
     for rest in _outside_plain_strings(text) if plain_strings else _outside_strings(text):
         objects += rest.count(b"{") + rest.count(b"[")
         commas += rest.count(b",")
-        _too_many(max(objects, commas - _MOST_COMMAS + MOST_IN_REQUEST))
+        _too_many(max(objects, commas - _COMMAS * most + most), most)
 
 
 def _outside_plain_strings(text: bytes) -> Iterator[bytes]:
@@ -316,7 +317,7 @@ def _outside_strings(text: bytes) -> Iterator[bytes]:
 def _map(counters: Any, allowed: Deltas) -> Parsed:
     if type(counters) is not dict:
         raise BodyError(422, "'counters' must be an object of names and deltas", "counters")
-    _too_many(len(counters))
+    _too_many(len(counters), MOST_IN_BATCH)
     parsed = Parsed()
     sums = parsed.batch.sums
     least, most = allowed
@@ -333,7 +334,7 @@ def _map(counters: Any, allowed: Deltas) -> Parsed:
 
 def _items(items: list[Any], allowed: Deltas) -> Parsed:
     """Read items one by one. A name is checked once, and a valid item costs a few dictionary look-ups."""
-    _too_many(len(items))
+    _too_many(len(items), MOST_IN_BATCH)
     parsed = Parsed()
     sums, counts = parsed.batch.sums, parsed.batch.counts
     least, most = allowed

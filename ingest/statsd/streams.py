@@ -80,7 +80,7 @@ class Intake:
 
 PIECE: Final = 8_192
 """Bytes that a sender gets taken before others have their turn."""
-MOST_BYTES: Final = 16_384
+MOST_IN_A_TURN: Final = 16_384
 """So many bytes of all senders, as pieces, are taken before other work of the process gets a turn: some milliseconds,
 if the lines are short.
 """
@@ -107,7 +107,7 @@ class Turns:
             self._waiting.append(sender)
 
     def _turn(self) -> None:
-        left = MOST_BYTES
+        left = MOST_IN_A_TURN
         try:
             while self._waiting and left > 0:
                 sender = self._waiting.popleft()

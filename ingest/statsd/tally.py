@@ -80,7 +80,7 @@ def _millionths(value: str, rate: str) -> int:
     return round(delta * MILLION)
 
 
-MOST_NAMES: Final = 10_000
+MOST_TALLIED: Final = 10_000
 """Counters in the tally, and counters for which a fraction of a count is kept."""
 _MOST: Final = MAX_SUM * MILLION
 
@@ -88,7 +88,7 @@ _MOST: Final = MAX_SUM * MILLION
 class StatsdTally:
     """Sums deltas per counter. Counts are whole: what rounding adds or leaves out is kept for what comes next."""
 
-    def __init__(self, most_names: int = MOST_NAMES) -> None:
+    def __init__(self, most_names: int = MOST_TALLIED) -> None:
         self._most_names = most_names
         self._sums: dict[str, int] = {}
         """In millionths."""

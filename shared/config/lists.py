@@ -18,7 +18,7 @@ T = TypeVar("T")
 Network = IPv4Network | IPv6Network
 
 MOST_RANKED: Final = 1_000
-MOST_COUNTERS: Final = 10**12
+LARGEST_LIMIT: Final = 10**12
 
 
 class NameLimit(NamedTuple):
@@ -117,8 +117,8 @@ def prefixes(word: str) -> str:
 
 @of_prefixes("page:=1000")
 def name_limits(prefix: str, rest: str) -> NameLimit:
-    if not (_DIGITS.fullmatch(rest) and int(rest) <= MOST_COUNTERS):
-        raise ValueError(f"must say a whole number from 0 to {MOST_COUNTERS}, as in page:=1000")
+    if not (_DIGITS.fullmatch(rest) and int(rest) <= LARGEST_LIMIT):
+        raise ValueError(f"must say a whole number from 0 to {LARGEST_LIMIT}, as in page:=1000")
     return NameLimit(prefix, int(rest))
 
 

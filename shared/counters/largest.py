@@ -14,7 +14,7 @@ from shared.ports.overlay import Overlay
 from shared.ports.store import RankedStore, Snapshot
 from shared.runtime.clock import Clock
 
-MOST_AT_ONCE: Final = 10_000
+MOST_IN_TURN: Final = 10_000
 """Counters with something pending that are read at one instant. More are read in turn: each takes about a kilobyte."""
 
 
@@ -37,8 +37,8 @@ class Largest:
         One call looks at all counters under the prefixes, which keeps a processor busy. So there is one at a time.
         """
         async with self._turn:
-            names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_AT_ONCE + 1)]
-            if len(names) > MOST_AT_ONCE:
+            names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_IN_TURN + 1)]
+            if len(names) > MOST_IN_TURN:
                 return await self._in_turn(prefixes, limit), False
             return await self._at_once(prefixes, limit)
 
@@ -64,8 +64,8 @@ class Largest:
             stored = await self._store.largest(snapshot, prefixes, limit, dict.fromkeys(pending, _ANYTHING))
         names = [*dict.fromkeys((*stored, *pending))]
         found: Sequence[Reading] = ()
-        for begin in range(0, len(names), MOST_AT_ONCE):
-            some = names[begin : begin + MOST_AT_ONCE]
+        for begin in range(0, len(names), MOST_IN_TURN):
+            some = names[begin : begin + MOST_IN_TURN]
             async with looking(self._store, self._overlay, self._clock, some) as look:
                 found = _largest((*found, *await _readings(look)), limit)
         return found

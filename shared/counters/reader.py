@@ -27,7 +27,7 @@ first pause. The Firestore emulator shows what it has committed up to 0.3 s late
 """
 MOST_LOOKUPS: Final = 32
 """Concurrent lookups; others wait. Each uses a connection to a file or a call to a server."""
-MOST_NAMES: Final = 100_000
+MOST_IN_FLIGHT: Final = 100_000
 """Counters being looked up or waiting for it. Beyond that, reads are refused and may be retried."""
 LARGE: Final = 5_000
 """Entries, or ids in them. More are added up in a thread."""
@@ -311,7 +311,7 @@ class Reader:
         return found
 
     def _take_off(self, names: Sequence[str]) -> asyncio.Task[Mapping[str, Reading]]:
-        if len(self._flights) + len(names) > MOST_NAMES:
+        if len(self._flights) + len(names) > MOST_IN_FLIGHT:
             raise OverloadedError(f"{len(self._flights)} counters are being looked up: read fewer at once")
         flight = asyncio.create_task(self._snapshot(names), name=f"lookup of {names[0]}")
 

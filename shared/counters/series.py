@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 MOST_POINTS: Final = 10_000
 MOST_READ_AT_ONCE: Final = 4
-MOST_WAITING: Final = 1_000
+MOST_SERIES_WAITING: Final = 1_000
 CLOSED_WITHIN: Final = 5.0
 """Seconds until an answer does without closing periods. On Datastore a flusher that died in a commit holds them open,
 until the server ends its transaction after a minute. Clients wait for 10 seconds.
@@ -121,7 +121,7 @@ class SeriesReader:
 
     async def read(self, asked: SeriesRange, *, only_whole: bool = False) -> Series:
         """The periods of a range that `range` returned. `only_whole`: leave out those from before they were kept."""
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MOST_SERIES_WAITING:
             raise OverloadedError(f"{self._waiting} series wait to be read: read fewer at once")
         self._waiting += 1
         self._read[asked.counter] = self._clock.monotonic()

@@ -167,10 +167,10 @@ def translated(commit: Any = None) -> Iterator[None]:
         raise TransientError(f"the channel is closed: {error}") from error
 
 
-MOST_KEYS: Final = 1_000
+MOST_LOOKED_UP: Final = 1_000
 DELETES_AT_ONCE: Final = 400
 """Some servers accept 500 mutations in a commit."""
-MOST_BYTES: Final = 9 * 2**20
+MOST_BYTES_WRITTEN: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
@@ -211,7 +211,7 @@ class DatastoreClient:
     def __init__(self, project: str, database: str, clock: Clock, host: str = "") -> None:
         """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
-        self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
+        self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES_WRITTEN
         self.time = EmulatorTime(clock) if host else ServerTime()
         self.skew = Skew("Datastore's")
         self._clock = clock
@@ -291,9 +291,9 @@ class DatastoreClient:
     async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
         """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
         ids = [*keys]
-        if len(ids) <= MOST_KEYS:
+        if len(ids) <= MOST_LOOKED_UP:
             return await self._look_up(ids, read_time)
-        chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
+        chunks = [ids[begin : begin + MOST_LOOKED_UP] for begin in range(0, len(ids), MOST_LOOKED_UP)]
         parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
         entities = [entity for part in parts for entity in part.entities]
         return Found(entities, max(part.time for part in parts))

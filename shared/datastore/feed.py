@@ -50,7 +50,7 @@ PAGE: Final = 1_000
 SWEPT_AT_ONCE: Final = 400
 UNREADABLE: Final = 60_000
 """Milliseconds until a counter is read again that another application made unreadable."""
-MOST_REMEMBERED: Final = 100_000
+MOST_NOT_DUE: Final = 100_000
 """Counters and rows that a process remembers not to be due yet. It looks all others up again."""
 
 _RULES: Final = "rules"
@@ -142,7 +142,7 @@ class DatastoreFeedBook:
         self._judge = Judge(client, place, store)
         self._owed, self._reached = _Pages(client, place, place.kinds.owed), _Pages(client, place, place.kinds.reached)
         self._read: Mapping[str, Sequence[Any]] = {}
-        self._next: Lately[Hashable, float] = Lately(MOST_REMEMBERED)
+        self._next: Lately[Hashable, float] = Lately(MOST_NOT_DUE)
         """When a counter or what it reached may be told, by the clock of this process."""
         self._due: dict[Hashable, float] = {}
         """Since when they have been due."""

@@ -22,7 +22,7 @@ from shared.datastore.keys import (
     whole,
 )
 from shared.model.errors import SettingsError, TransientError
-from shared.model.imports import MOST_SHARDS, By, Foreign, Source, Variant
+from shared.model.imports import MOST_FOREIGN_SHARDS, By, Foreign, Source, Variant
 from shared.model.words import shard_key
 
 # Reads entities of other applications: values that may not be numbers, and sums over shards.
@@ -79,7 +79,7 @@ def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
 
 
 MOST_CONFIGS: Final = 500
-MOST_KEYS: Final = 5_000
+MOST_SHARD_KEYS: Final = 5_000
 _ANY: Final = 2**63
 
 
@@ -115,7 +115,7 @@ class SourceByConfig:
             if flaw:
                 yield Foreign(name, flaw=flaw)
                 continue
-            if len(numbers) == MOST_CONFIGS or sum(numbers.values()) + number > MOST_KEYS:
+            if len(numbers) == MOST_CONFIGS or sum(numbers.values()) + number > MOST_SHARD_KEYS:
                 for one in await self._sums(numbers):
                     yield one
                 numbers = {}
@@ -127,7 +127,7 @@ class SourceByConfig:
 
     def _number(self, config: Any) -> tuple[int, str]:
         number, flaw = integer_of(config, self._variant.number, self._variant.shards)
-        if not flaw and not 0 <= number <= MOST_SHARDS:
+        if not flaw and not 0 <= number <= MOST_FOREIGN_SHARDS:
             flaw = f"{said(config.key)} says {number} shards, which is not possible"
         return number, flaw
 

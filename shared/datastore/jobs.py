@@ -64,7 +64,7 @@ _RUNS: Final = "running"
 """Its owner, if it has one, in a job that has not ended. This and the next one are indexed."""
 _KEPT: Final = "kept"
 """Its owner, in an export that has not failed."""
-MOST_READ: Final = 1_000
+MOST_EXPORTS_READ: Final = 1_000
 """Exports that are read to find out when the first of them expires."""
 _SPAN: Final = "span"
 _EXPORT_BY_TIME: Final = "export by time"
@@ -72,7 +72,7 @@ _EXPORT_BY_TIME: Final = "export by time"
 _NOTE: Final = "note"
 _CHUNK: Final = "chunk"
 T = TypeVar("T")
-MOST_REMEMBERED: Final = 1_000
+MOST_LATEST: Final = 1_000
 """Jobs among which the latest are looked for."""
 
 
@@ -110,7 +110,7 @@ class DatastoreJobs:
             share = share_of(owner, self._most_exports)
             kept = await self._marked(_KEPT, owner, share)
             if len(kept) >= share:
-                found = (await self._client.look_up(kept[:MOST_READ])).entities
+                found = (await self._client.look_up(kept[:MOST_EXPORTS_READ])).entities
                 expires = min((_job(one.entity).expires for one in found), default=StoreMillis(0))
                 left = (expires - await self._store.now()) / 1_000
                 check_exports(owner, "MAX_EXPORTS", self._most_exports, len(kept), left=left)
@@ -145,7 +145,7 @@ class DatastoreJobs:
 
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
         """The latest of those that expire last, since all jobs but exports live equally long."""
-        query = query_of(self._place.kinds.job, MOST_REMEMBERED, order=EXPIRES, descending=True)
+        query = query_of(self._place.kinds.job, MOST_LATEST, order=EXPIRES, descending=True)
         found = [_job(one.entity) for one in await self._client.query(self._place.partition, query)]
         theirs = sorted((job for job in found if owner_of(job.id) == owner), key=lambda job: -job.created)
         states = await asyncio.gather(*(self.get(job.id) for job in theirs[:limit]))

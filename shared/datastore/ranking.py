@@ -25,7 +25,7 @@ from shared.model.words import View, shard_key
 PAGE: Final = 1_000
 MOST_SCANNED: Final = 20_000
 """Shards of all counters that are looked at, those that hold most first."""
-MOST_READ: Final = 5_000
+MOST_WALKED: Final = 5_000
 """Counters under the prefix that are read where that is not enough."""
 MOST_SEVERAL: Final = 1_000
 """Counters of several shards that are known by name, those with most shards first."""
@@ -38,7 +38,7 @@ async def largest(
     ranking = _Ranking(snapshot, prefix, limit, pending, dead)
     if not await ranking.scan() and not await ranking.walk():
         raise UnrankedError(
-            f"more than {MOST_READ:,} counters begin with {prefix!r}, and more than {MOST_SCANNED:,} shards of others"
+            f"more than {MOST_WALKED:,} counters begin with {prefix!r}, and more than {MOST_SCANNED:,} shards of others"
             " hold more than they do, or too few of their totals are greater than 0. Give these counters a namespace"
             " of their own, or read all pages and sort them, as 'countersink list --top' does"
         )
@@ -140,13 +140,13 @@ class _Ranking:
     async def walk(self) -> bool:
         """Read the counters in the order of their names, until none can be missing. Whether that is so."""
         await self._read(self._swings)
-        size = min(self._limit, PAGE) if self._all_positive else MOST_READ + 1
+        size = min(self._limit, PAGE) if self._all_positive else MOST_WALKED + 1
         query = within(query_of(self._place.kinds.config, size, order=KEY, keys_only=True), self._place, self._prefix)
         read = 0
         async for page in self._pages(query):
             names = [name_of(one.entity.key)[1] for one in page]
             read += len(names)
-            if read > MOST_READ:
+            if read > MOST_WALKED:
                 return False
             await self._read(names)
             last = self._last()

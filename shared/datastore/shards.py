@@ -25,7 +25,7 @@ from shared.model.words import SHARD_FULL, Lately, Receipt, moved
 BIG: Final = 2**40
 FULL_FOR_BIG: Final = 3 * 2**61
 FRESH: Final = 600.0
-MOST_REMEMBERED: Final = 200_000
+MOST_STANDINGS: Final = 200_000
 
 Shard = tuple[str, int]
 """Counter and index."""
@@ -60,7 +60,7 @@ class ShardMemory:
     """The shards that were seen lately."""
 
     def __init__(self) -> None:
-        self._standings: Lately[Shard, tuple[ShardState, float]] = Lately(MOST_REMEMBERED)
+        self._standings: Lately[Shard, tuple[ShardState, float]] = Lately(MOST_STANDINGS)
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
         """None if it was not seen within ten minutes."""

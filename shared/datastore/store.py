@@ -130,7 +130,7 @@ HEARD: Final = 30.0
 """Seconds. If no response has told the server's time for longer, `now` asks for it."""
 STALE: Final = 1.0
 """Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
-MOST_NAMES: Final = 2**31 - 1
+MOST_DEAD_NAMES: Final = 2**31 - 1
 """A limit for names of dead letters, which are few."""
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
@@ -325,7 +325,7 @@ class DatastoreStore:
         assert isinstance(snapshot, PastSnapshot)  # noqa: S101 - its own
         found: list[str] = []
         for prefix in prefixes:
-            dead = await self.dead_names(prefix, "", MOST_NAMES)
+            dead = await self.dead_names(prefix, "", MOST_DEAD_NAMES)
             found += [*dead, *await largest(snapshot, prefix, limit, pending, dead)]
         return found
 

@@ -33,7 +33,7 @@ JOINING: Final = "joining"
 JOINED: Final = "joined"
 STOPPED: Final = "stopped"
 """It answers nothing more."""
-MOST_LISTED: Final = 10_000
+MOST_LEFT: Final = 10_000
 """Receipts in the list of a member that stops: 700 kB."""
 
 
@@ -201,7 +201,7 @@ class Membership:
         not be settled; or remove the record if there is none. If the store does not answer, try again for `patience`
         seconds, then raise `TransientError`: a stop that is not in the store is like a death.
         """
-        left = Left(self.id, pending) if 0 < len(pending) <= MOST_LISTED else None
+        left = Left(self.id, pending) if 0 < len(pending) <= MOST_LEFT else None
 
         def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
             if self.id not in fleet.members:
@@ -307,15 +307,15 @@ def _removed(path: Path) -> bool:
 FIRST_PAUSE: Final = 1.0
 """Seconds between two looks for the receipts of a list. They double each time that nothing new is found."""
 LONGEST_PAUSE: Final = 60.0
-MOST_AT_ONCE: Final = 1_000
+MOST_KEYS_ASKED: Final = 1_000
 """Receipts that are looked up at once."""
 
 
 async def unsettled(store: ReceiptBook, keys: Sequence[str]) -> list[str]:
     """Those of the receipts that are not settled. `TransientError` if the store does not answer."""
     left = list[str]()
-    for begin in range(0, len(keys), MOST_AT_ONCE):
-        some = keys[begin : begin + MOST_AT_ONCE]
+    for begin in range(0, len(keys), MOST_KEYS_ASKED):
+        some = keys[begin : begin + MOST_KEYS_ASKED]
         found = (await store.receipts(some)).found
         left += [key for key in some if key not in found or not found[key].settled]
     return left
@@ -364,9 +364,9 @@ class StoppedMembers:
                 self._missing[name] = _Missing([*its], now)
         missing = self._missing[name]
         while missing.keys and missing.due <= now:
-            some = missing.keys[:MOST_AT_ONCE]
+            some = missing.keys[:MOST_KEYS_ASKED]
             left = await unsettled(self._store, some)
-            missing.keys = [*missing.keys[MOST_AT_ONCE:], *left]
+            missing.keys = [*missing.keys[MOST_KEYS_ASKED:], *left]
             if left:
                 missing.pause = FIRST_PAUSE if len(left) < len(some) else min(2 * missing.pause, LONGEST_PAUSE)
                 missing.due = now + missing.pause

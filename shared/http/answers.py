@@ -25,7 +25,7 @@ HEADS: Final = {code: f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{_JSON}".en
 PROBLEM: Final = {"Content-Type": "application/problem+json", **SECURE}
 LONGEST_FIELD: Final = 8_192
 """Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
-MOST_COUNTERS: Final = 1_000
+MOST_IN_PROBLEM: Final = 1_000
 """How many counters are named, at most. It is as many as the Python client sends at once."""
 
 
@@ -45,7 +45,7 @@ def document(status: int, detail: str, field: str | None = None, counters: Seque
     if field is not None:
         content["field"] = field[:LONGEST_FIELD].encode(errors="replace").decode()
     if counters:
-        content["counters"] = counters[:MOST_COUNTERS]
+        content["counters"] = counters[:MOST_IN_PROBLEM]
     return orjson.dumps(content)
 
 

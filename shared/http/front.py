@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shared.http.watchdog import Watchdog
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-MOST_HELD: Final = 16_384
+MOST_AHEAD_HELD: Final = 16_384
 """Bytes behind a request after which no more are read. While they are, we notice that a client hangs up."""
 LINGER: Final = 2.0
 """Seconds for a client to read why it was refused, while what it still sends is dropped."""
@@ -178,7 +178,7 @@ class Front(asyncio.Protocol):
 
     def _pace(self) -> None:
         """Read, or read no more for now."""
-        pauses = self._full or (len(self._held) > MOST_HELD and not self._is_free())
+        pauses = self._full or (len(self._held) > MOST_AHEAD_HELD and not self._is_free())
         if pauses is not self._paused and not self.transport.is_closing():
             self._paused = pauses
             if pauses:

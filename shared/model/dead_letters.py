@@ -13,7 +13,7 @@ from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.receipts import read_note
 from shared.model.words import Delivery, Entry, Envelope, Increment, Letter, Message, Receipt
 
-MOST_COUNTERS: Final = 10
+MOST_SUMS_SHOWN: Final = 10
 MOST_START: Final = 200
 MOST_REASON: Final = 500
 _RECEIPT: Final = re.compile("r([a-z0-9]{0,100})")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
-MOST_SHARDS: Final = 10_000
+MOST_FOREIGN_SHARDS: Final = 10_000
 """Shards of one counter that are looked for. More would be a mistake."""
 
 

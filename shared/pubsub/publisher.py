@@ -17,8 +17,8 @@ from shared.runtime.retry import Drain, all_of
 # Converts messages to and from those of Pub/Sub, and divides them into requests that fit. Pure.
 
 
-MOST_MESSAGES: Final = 1_000
-MOST_BYTES: Final = 10_000_000 - 1_000
+MOST_PUBLISHED: Final = 1_000
+MOST_BYTES_PUBLISHED: Final = 10_000_000 - 1_000
 """Bytes of messages in a publish request; the rest of 10 MB is for the topic's name."""
 MOST_ACK_IDS: Final = 1_000
 MOST_ACK_BYTES: Final = 500_000
@@ -65,10 +65,10 @@ def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
     """Divide messages, in order, into as few requests as possible, each with its size in bytes. `TooLargeError` if one
     message alone is too large.
     """
-    made = [*batches(messages, lambda message: message.ByteSize() + _FRAME, MOST_BYTES, MOST_MESSAGES)]
+    made = [*batches(messages, lambda message: message.ByteSize() + _FRAME, MOST_BYTES_PUBLISHED, MOST_PUBLISHED)]
     for _, size in made:
-        if size > MOST_BYTES:
-            raise TooLargeError(f"a message of {size} bytes is more than Pub/Sub takes ({MOST_BYTES})")
+        if size > MOST_BYTES_PUBLISHED:
+            raise TooLargeError(f"a message of {size} bytes is more than Pub/Sub takes ({MOST_BYTES_PUBLISHED})")
     return made
 
 
@@ -91,11 +91,11 @@ def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
     }
     theirs = {key: value for key, value in delivery.message.attributes.items() if key not in ours}
     whole = Message(delivery.message.data, theirs | ours)
-    if len(whole.attributes) <= MOST_ATTRIBUTES and to_wire(whole).ByteSize() + _FRAME <= MOST_BYTES:
+    if len(whole.attributes) <= MOST_ATTRIBUTES and to_wire(whole).ByteSize() + _FRAME <= MOST_BYTES_PUBLISHED:
         return whole
     read = [key for key in theirs if key.startswith(_READ)][: MOST_ATTRIBUTES - len(ours) - 1]
     kept = {key: theirs[key] for key in read} | ours | {CUT: str(len(delivery.message.data))}
-    room = MOST_BYTES - to_wire(Message(b"", kept)).ByteSize() - 2 * _FRAME
+    room = MOST_BYTES_PUBLISHED - to_wire(Message(b"", kept)).ByteSize() - 2 * _FRAME
     return Message(delivery.message.data[:room], kept)
 
 

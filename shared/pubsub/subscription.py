@@ -286,7 +286,7 @@ class _Pulled:
 # Keeps the tasks of jobs on a topic of their own on Pub/Sub, so that publishers of increments cannot add tasks.
 
 
-MOST_BYTES = 2**20
+MOST_BYTES_OF_TASKS = 2**20
 """Bytes in one pull. A task has a few hundred."""
 
 
@@ -304,7 +304,7 @@ class PubsubTasks:
             await self._publisher.publish([Message(written(task)) for task in tasks])
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        pulled = await self._subscription.pull(limit, MOST_BYTES, wait)
+        pulled = await self._subscription.pull(limit, MOST_BYTES_OF_TASKS, wait)
         return [Lease(delivery.token, delivery.message.data) for delivery in pulled]
 
     async def extend(self, tokens: Sequence[str]) -> None:
@@ -325,7 +325,7 @@ class PubsubTasks:
 
 WAIT: Final = 2.0
 """Seconds. If a pull brings nothing for so long, there is probably nothing more."""
-MOST_PULLED: Final = 100
+MOST_IN_A_PULL: Final = 100
 MOST_ROUNDS: Final = 20
 """How many pulls may bring only letters that are held already."""
 MOST_LATE: Final = 5
@@ -401,7 +401,7 @@ class PubsubDeadLetters:
     async def _fetch(self) -> bool:
         """Pull once, and return whether anything came, new or not."""
         subscription = self._place.dead_subscription
-        received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait))
+        received = await patiently(lambda _: self._client.pull(subscription, MOST_IN_A_PULL, self._wait))
         await self._leases.extend([one.ack_id for one in received], self._lease)
         late = all(published(one.message) > self._began for one in received)
         self._late = self._late + 1 if late else 0

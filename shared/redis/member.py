@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 APART_AFTER: Final = 1.0
 """Seconds for which an answer waits while Redis is away, before this process goes on without it."""
-MOST_LOOKED_AT: Final = 500
+MOST_SETTLED_AT_ONCE: Final = 500
 """Tries in one look for those that other processes have settled."""
 
 
@@ -309,7 +309,7 @@ class Member:
     async def remove_settled(self) -> None:
         """Remove the tries that another process has settled from the copy."""
         while (overlay := self.overlay) is not None:
-            due = self._copy.due(self._clock.monotonic(), MOST_LOOKED_AT)
+            due = self._copy.due(self._clock.monotonic(), MOST_SETTLED_AT_ONCE)
             if not due:
                 return
             flat = chain.from_iterable(publish_try.place() for publish_try in due)

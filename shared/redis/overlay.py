@@ -25,7 +25,7 @@ from shared.model.words import ANY_NAME, Backlog, Envelope, View
 from shared.ports.store import Commits
 from shared.redis import scripts
 from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member
-from shared.redis.own_entries import MOST_ENTRIES, Copy, PublishTry, read
+from shared.redis.own_entries import MOST_COPIED, Copy, PublishTry, read
 from shared.redis.scripts import HEARD, NAMES, Script
 from shared.redis.server import TIMEOUT, AwayError, Links, Server
 from shared.runtime.clock import Clock
@@ -34,7 +34,7 @@ from shared.runtime.retry import ended, set_within
 # A cache of views that Redis has answered.
 
 
-MOST_KNOWN: Final = 20_000
+MOST_VIEWED: Final = 20_000
 _VERSIONS: Final = count(-1, -1)
 """Below zero, so that none equals a version of the local copy's views. Shared by all overlays in this process."""
 
@@ -98,7 +98,7 @@ class Views:
         self._empty: tuple[Context, View] | None = None
 
     def question(self, counters: Sequence[str], epoch: str) -> ViewQuestion:
-        if len(self._seen) > MOST_KNOWN or epoch != self._epoch:
+        if len(self._seen) > MOST_VIEWED or epoch != self._epoch:
             self._seen.clear()
             self._epoch = epoch
         seen = self._seen
@@ -253,7 +253,7 @@ class RedisOverlay:
         patience: float = APART_AFTER,
         silent: float = SILENT,
         timeout: float = TIMEOUT,
-        most_entries: int = MOST_ENTRIES,
+        most_entries: int = MOST_COPIED,
     ) -> None:
         """Times are in seconds."""
         self.shared: Final = True

@@ -102,7 +102,7 @@ def in_steps(tries: Iterable[PublishTry]) -> Iterator[list[PublishTry]]:
         yield step
 
 
-MOST_ENTRIES: Final = 300_000
+MOST_COPIED: Final = 300_000
 CROWDED: Final = 4
 """The copy is crowded if it has more than 1/4 of the entries that it may have."""
 FIRST_LOOK: Final = 2.0

@@ -24,7 +24,7 @@ UNCONFIRMED_KEPT: Final = 900_000
 again. The commit of a mark happened in the first 11 minutes (`words.MARKED`) or never, and what was read before that
 lives for another minute.
 """
-MOST_SHOWN: Final = 20_000
+MOST_IN_VIEW: Final = 20_000
 """The most entries in one answer. There are more only if flushers did not work for long. Other clients would wait."""
 MOST_UNSURE: Final = 1_000
 """The most receipt keys of entries so old that they may have been applied. With as many or more, nothing is exact."""
@@ -229,13 +229,13 @@ end
 local reply, shown = {'ok', redis.call('HGET', EPOCH, HIGHEST), unsure}, 0
 local function show(counter)
   shown = shown + redis.call('HLEN', counter)
-  if shown > MOST_SHOWN then
+  if shown > MOST_IN_VIEW then
     reply[#reply + 1] = 'many'
   else
     reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
   end
 end
-""".replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
+""".replace("MOST_IN_VIEW", str(MOST_IN_VIEW)).replace("MOST_UNSURE", str(MOST_UNSURE))
 
 VIEW: Final = Script(
     BEGIN

@@ -153,7 +153,7 @@ for _why in ("rate", "contention"):
     RAISES.labels(_why)
 for _why in ("asked", "cold", "job"):
     COMPACTIONS.labels(_why)
-MOST_SHARDS = _gauge(
+SHARDS_OF_LARGEST = _gauge(
     "countersink_most_shards",
     "Largest number of shards of a counter that this flusher writes to; 0 if it watches none.",
 )

@@ -19,7 +19,7 @@ from shared.sqlite.jobs import COLUMNS, state_of
 from shared.sqlite.receipts import LOW, id_rows
 
 PAGE: Final = 500
-MOST_READ: Final = 2**20
+MOST_IN_PAGE: Final = 2**20
 """Bytes of notes after which a page ends. One note may have some hundred thousand."""
 _BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments, dead FROM broker, store"
 _BUCKETS: Final = (
@@ -47,7 +47,7 @@ class SqliteAuditData:
             kept = StoredReceipt(Receipt(*receipt), time)
             page.append(kept)
             size += len(kept.receipt.note)
-            if len(page) == PAGE or size > MOST_READ:
+            if len(page) == PAGE or size > MOST_IN_PAGE:
                 yield page
                 page, size = [], 0
         if page:

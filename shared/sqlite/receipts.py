@@ -14,7 +14,7 @@ from shared.model.receipts import half_of_id, key_of_half, read_note
 from shared.model.words import APPLIED, Receipt
 from shared.sqlite.database import json_of
 
-MOST_BYTES: Final = 2**22
+MOST_BYTES_OF_DEAD: Final = 2**22
 """Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
 SLICE: Final = 1_000
 """Receipts to look up before other tasks get a turn."""
@@ -109,7 +109,7 @@ def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
     rows = db.execute("SELECT key, length(body) FROM bodies WHERE key > ? ORDER BY key LIMIT ?", (after, limit))
     for key, length in rows.fetchall():
         size += length
-        if found and size > MOST_BYTES:
+        if found and size > MOST_BYTES_OF_DEAD:
             break
         found += find(db, [key]).values()
     return found

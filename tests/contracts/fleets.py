@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from shared.fleet.membership import MOST_LISTED
+from shared.fleet.membership import MOST_LEFT
 from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.fleet import Fleet
@@ -106,7 +106,7 @@ class FleetContract:
         assert len((await shared.store.receipts([f"k{number}" for number in range(10)])).found) == 10
 
     async def test_a_list_comes_and_goes_with_the_record_that_says_so(self, shared: Shared) -> None:
-        keys = {f"e{number:064x}" for number in range(MOST_LISTED)}
+        keys = {f"e{number:064x}" for number in range(MOST_LEFT)}
         await shared.book.change(lambda fleet, _: fleet.owes("m", "topic").owes("other", "topic"))
         await shared.book.change(lambda _, __: None, Left("m", keys))
         assert await shared.elsewhere.left_by("m") is None, "nothing was changed"

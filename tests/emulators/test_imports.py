@@ -279,4 +279,4 @@ async def test_more_pages_than_one(datastore: Datastore, old: Database, variant:
 def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.datastore.importing.PAGE", 20)
     monkeypatch.setattr("shared.datastore.importing.MOST_CONFIGS", 15)
-    monkeypatch.setattr("shared.datastore.importing.MOST_KEYS", 50)
+    monkeypatch.setattr("shared.datastore.importing.MOST_SHARD_KEYS", 50)

@@ -43,7 +43,7 @@ async def test_a_message_too_large_for_any_request_is_refused_before_anything_is
 
 
 async def test_the_largest_message_is_carried(pubsub: Pubsub) -> None:
-    largest = Message(b" " * (publisher.MOST_BYTES - 100), {"number": "1"})
+    largest = Message(b" " * (publisher.MOST_BYTES_PUBLISHED - 100), {"number": "1"})
     await pubsub.publisher().publish([largest])
     (held,) = await pull_all(pubsub.subscription(), 1)
     assert held.message == largest
@@ -145,7 +145,7 @@ async def test_a_buried_message_keeps_what_it_was(pubsub: Pubsub) -> None:
     }
 
 
-@pytest.mark.parametrize(("size", "attributes"), [(publisher.MOST_BYTES - 800, 49), (10, 99)])
+@pytest.mark.parametrize(("size", "attributes"), [(publisher.MOST_BYTES_PUBLISHED - 800, 49), (10, 99)])
 async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: int, attributes: int) -> None:
     huge = Message(b" " * size, {"number": "1", **{f"key-{n}": "v" for n in range(attributes)}})
     await pubsub.publisher().publish([huge])

@@ -10,7 +10,7 @@ from shared.model.errors import OverloadedError
 from shared.model.words import Delivery, Message
 from shared.pubsub import subscription as pubsub_letters
 from shared.pubsub.client import TIMEOUT
-from shared.pubsub.publisher import MOST_BYTES, REASON, PubsubPublisher, dead_letter, to_wire
+from shared.pubsub.publisher import MOST_BYTES_PUBLISHED, REASON, PubsubPublisher, dead_letter, to_wire
 from shared.pubsub.subscription import PubsubDeadLetters
 from shared.runtime.clock import SystemClock
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
@@ -153,12 +153,12 @@ class TestPubsubDeadLetters(LettersContract):
         await client.publish(topic, [stranger], TIMEOUT)
         (letter,) = await look(buried)
         assert letter.flaw == "it was not put here by a flusher"
-        held = Delivery("", Message(b" " * (MOST_BYTES - 100)), "17", BrokerMillis(5))
+        held = Delivery("", Message(b" " * (MOST_BYTES_PUBLISHED - 100)), "17", BrokerMillis(5))
         await client.publish(topic, [to_wire(dead_letter(held, "long", pubsub.place.topic))], TIMEOUT)
         await client.publish(topic, [to_wire(dead_letter(held, "r", "other"))], TIMEOUT)
         flaws = [letter.flaw or "" for letter in await look(buried) if letter.delivery.message_id == "17"]
         assert "it is of another topic: other" in flaws
-        assert any(f"of {MOST_BYTES - 100} bytes fitted" in flaw for flaw in flaws)
+        assert any(f"of {MOST_BYTES_PUBLISHED - 100} bytes fitted" in flaw for flaw in flaws)
 
 
 def client_of(publisher: object) -> WatchedClient:

@@ -319,7 +319,7 @@ async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis would tell it to every reader, again and again, and has one thread for all."""
-    shown = scripts.VIEW.text.replace(str(scripts.MOST_SHOWN), "5")
+    shown = scripts.VIEW.text.replace(str(scripts.MOST_IN_VIEW), "5")
     monkeypatch.setattr(scripts, "VIEW", Script(shown))
     one, other = await fleet.process(), await fleet.process()
     await until_exact(one)

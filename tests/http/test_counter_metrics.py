@@ -36,7 +36,7 @@ async def test_a_deleted_counter_has_none(service: Service) -> None:
 
 
 async def test_too_many_are_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MOST_SHOWN", 2)
+    monkeypatch.setattr(counters, "MOST_SCRAPED", 2)
     for name in ("a", "b", "p:c"):
         await service.incr(name)
     found = await service.get("/metrics/counters")

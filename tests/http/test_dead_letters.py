@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from flusher.dead_letters import desk
-from shared.model.dead_letters import MOST_COUNTERS
+from shared.model.dead_letters import MOST_SUMS_SHOWN
 from shared.model.errors import TransientError
 from shared.model.words import Envelope, Increment, Message
 from shared.runtime import metrics
@@ -102,14 +102,14 @@ async def test_pages_show_each_letter_once_and_are_bounded(
     service: Service, tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if most of the broker's letters are in the store."""
-    monkeypatch.setattr(desk, "MOST_LOOKED_AT", 2)
-    many = encode(Envelope("many", {f"poison:{number}": 1 for number in range(MOST_COUNTERS + 7)}))
+    monkeypatch.setattr(desk, "MOST_LETTERS_SEEN", 2)
+    many = encode(Envelope("many", {f"poison:{number}": 1 for number in range(MOST_SUMS_SHOWN + 7)}))
     nonsense = [Message(b"nonsense %d" % number) for number in range(3)]
     await bury(service, tmp_path, *map(poison, range(5)), *nonsense, many)
     found = await letters(service, limit)
     assert len({one["id"] for one in found}) == len(found) == 9
     (large,) = [one for one in found if one["increments"] > 1]
-    assert (len(large["counters"]), large["more_counters"]) == (MOST_COUNTERS, 7)
+    assert (len(large["counters"]), large["more_counters"]) == (MOST_SUMS_SHOWN, 7)
     assert sorted(one["start"] for one in found if one["start"]) == [f"nonsense {number}" for number in range(3)]
 
 
@@ -233,7 +233,7 @@ async def test_a_broker_that_does_not_answer_is_503(
 
 
 async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MOST_WAITING", 0)
+    monkeypatch.setattr(desk, "MOST_CALLERS_WAITING", 0)
     held = asyncio.Event()
     begun = asyncio.Event()
 

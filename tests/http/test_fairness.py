@@ -11,7 +11,7 @@ import pytest
 
 from ingest.api.counters import READS, ReadRoutes
 from ingest.api.pages import ServiceRoutes
-from ingest.api.receipts import MOST_IDS
+from ingest.api.receipts import MOST_IN_RECEIPT
 from ingest.parsing.events import MOST_EVENTS
 from ingest.service import Ingest
 from shared.config.settings import rules_of
@@ -263,10 +263,10 @@ async def test_reads_that_take_long_take_turns(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_receipt_names_as_many_ids_as_an_answer_has(service: Service) -> None:
-    assert (await service.get("/v1/receipts/" + ".".join(["x"] * MOST_IDS))).json["state"] == "unknown"
-    refused = await service.get("/v1/receipts/" + ".".join(["x"] * (MOST_IDS + 1)))
+    assert (await service.get("/v1/receipts/" + ".".join(["x"] * MOST_IN_RECEIPT))).json["state"] == "unknown"
+    refused = await service.get("/v1/receipts/" + ".".join(["x"] * (MOST_IN_RECEIPT + 1)))
     assert (refused.status, refused.field) == (422, "receipt")
-    assert MOST_IDS >= MOST_EVENTS
+    assert MOST_IN_RECEIPT >= MOST_EVENTS
     body = orjson.dumps({"counters": {f"c{number}": 1 for number in range(MAX_ITEMS)}})
     receipt = (await service.post("/v1/increments", body)).json["receipt"]
-    assert receipt.count(".") + 1 <= MOST_IDS
+    assert receipt.count(".") + 1 <= MOST_IN_RECEIPT

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from ingest.accept.admission import KnownIds
+from ingest.accept.drafts import MAX_ENTRIES
+from shared.model.words import MAX_ID_BYTES
 from tests.http.service import Service
 
 
@@ -110,8 +112,8 @@ async def test_rejected_items_sent_again_under_a_new_key_count(service: Service)
     assert await service.value("b") == 2
 
 
-async def test_a_batch_under_a_key_of_1000_counters_fits_and_one_more_is_413(service: Service) -> None:
-    names = {f"c{number}": 1 for number in range(1001)}
+async def test_a_batch_under_a_key_of_the_most_counters_fits_and_one_more_is_413(service: Service) -> None:
+    names = {f"c{number}": 1 for number in range(MAX_ENTRIES + 1)}
     too_many = json.dumps({"counters": names}).encode()
     answer = await service.post("/v1/increments", too_many, Idempotency_Key="k")
     assert (answer.status, answer.field) == (413, "Idempotency-Key")
@@ -123,7 +125,7 @@ async def test_a_batch_under_a_key_of_1000_counters_fits_and_one_more_is_413(ser
     assert await service.totals() == names
 
 
-@pytest.mark.parametrize("key", ["", "x" * 1001])
+@pytest.mark.parametrize("key", ["", "x" * (MAX_ID_BYTES + 1)])
 async def test_a_key_that_is_no_id_is_422(unharmed: Service, key: str) -> None:
     for body in (None, b'{"id": "x"}'):
         answer = await unharmed.incr("c", body, Idempotency_Key=key)

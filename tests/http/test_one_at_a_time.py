@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from shared.http.front import MOST_HELD
+from shared.http.front import MOST_AHEAD_HELD
 from tests.http.both_ways import END, Client, connected, connections, poll, post
 from tests.http.service import Service
 
@@ -48,7 +48,7 @@ async def test_what_comes_behind_a_request_that_waits_is_hardly_read(service: Se
         await poll(lambda: connection._held)
         for _ in range(20):
             await asyncio.sleep(0.005)
-            assert len(connection._held) <= MOST_HELD + LARGEST_READ
+            assert len(connection._held) <= MOST_AHEAD_HELD + LARGEST_READ
         client.writer.transport.abort()
         await poll(lambda: connection not in connections(service))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.api.counters import MOST_LISTED, MOST_NAMED
 from shared.counters.reader import AllNames
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import with_body
@@ -107,8 +108,8 @@ async def test_several_names_are_answered_in_their_order(service: Service) -> No
 
 
 async def test_a_thousand_names_are_most(service: Service) -> None:
-    names = "&".join(f"name={number}" for number in range(1000))
-    assert len((await service.get(f"/v1/counters?{names}")).json["counters"]) == 1000
+    names = "&".join(f"name={number}" for number in range(MOST_NAMED))
+    assert len((await service.get(f"/v1/counters?{names}")).json["counters"]) == MOST_NAMED
     answer = await service.get(f"/v1/counters?{names}&name=x")
     assert (answer.status, answer.field) == (422, "name")
 
@@ -123,7 +124,7 @@ async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, wh
     await service.post("/v1/increments", json.dumps({"counters": counters}).encode())
     if when == "applied":
         await service.apply()
-    for limit in (1, 2, 3, 7, 1_000):
+    for limit in (1, 2, 3, 7, MOST_LISTED):
         found: list[str] = []
         token = ""
         while True:

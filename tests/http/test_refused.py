@@ -10,7 +10,13 @@ from typing import Final
 import orjson
 import pytest
 
-from shared.config.settings import rules_of
+from ingest.api.counters import MOST_LISTED, MOST_NAMED
+from ingest.api.dead_letters import MOST_CHOSEN, MOST_LETTERS
+from ingest.api.watch import MOST_IN_STREAM
+from ingest.http.bodies import MOST_OF_ONE
+from ingest.parsing.parse import MOST_IN_BATCH
+from shared.config.settings import Settings, rules_of
+from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES
 from tests.http import contract
 from tests.http.service import Service, running, url_name
 
@@ -26,8 +32,8 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 NO_NAMES: Final = (
-    *("", ".", "..", "____", "__x__", "__é\n__", "x" * 401, "é" * 200 + "x", "\U0001f600" * 101, "a\x00", "\n"),
-    *("a\x1fb", "\x7f", "\x80", "a\x85b", "\x9f"),
+    *("", ".", "..", "____", "__x__", "__é\n__", "x" * (MAX_NAME_BYTES + 1), "é" * 200 + "x", "\U0001f600" * 101),
+    *("a\x00", "\n", "a\x1fb", "\x7f", "\x80", "a\x85b", "\x9f"),
 )
 
 
@@ -85,9 +91,10 @@ BAD_QUERIES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "GET /v1/counters/there": {"max_age": ("max_age=-1", "max_age=x", "max_age=1&max_age=2"), "x": ("x=1",)},
     "GET /v1/counters": {
         "limit": (
-            *(f"limit={it}" for it in ("0", "-1", "1001", "1.5", "%C2%B2", "0000001009999", "000000100" + "9" * 5_000)),
-            *("name=a&limit=1", "order=value&limit=1001"),
+            *(f"limit={it}" for it in ("0", "-1", MOST_LISTED + 1, "1.5", "%C2%B2", "0" * 7 + f"{10 * MOST_LISTED}")),
+            *(f"limit=000000100{'9' * 5_000}", "name=a&limit=1", f"order=value&limit={MOST_LISTED + 1}"),
         ),
+        "name": ("&".join(f"name=n{number}" for number in range(MOST_NAMED + 1)),),
         "page_token": (*(f"page_token={it}" for it in ("x", "_w==", "%C3%A9")), "order=value&page_token=YQ=="),
         "prefix": ("name=a&prefix=a", "name=a&prefix="), "max_age": ("max_age=x",), "x": ("x=1",),
         "order": ("order=value&name=a", "order=size"),
@@ -110,12 +117,13 @@ BAD_QUERIES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     },
     "GET /v1/counters/there/watch": {"x": ("x=1",)},
     "GET /v1/watch": {
-        "name": ("", "&".join(f"name=n{number}" for number in range(1_001))),
-        "prefix": ("name=a&prefix=b", f"prefix={'p' * 401}", "prefix=a&prefix=b"),
+        "name": ("", "&".join(f"name=n{number}" for number in range(MOST_IN_STREAM + 1))),
+        "prefix": ("name=a&prefix=b", f"prefix={'p' * (MAX_NAME_BYTES + 1)}", "prefix=a&prefix=b"),
         "max_age": ("name=a&max_age=1",),
     },
     "GET /v1/dead-letters": {
-        "limit": ("limit=0", "limit=101", "limit=x"), "page_token": ("page_token=x",), "more": ("more=1",)
+        "limit": ("limit=0", f"limit={MOST_LETTERS + 1}", "limit=x"),
+        "page_token": ("page_token=x",), "more": ("more=1",),
     },
     "GET /v1/receipts/x": {"x": ("x=1",)},
     **{f"GET /v1/receipts/{it}": {"receipt": ("",)} for it in ("", "%2E", "a..b", "a.", "%C3%A9", "x" * 1_001)},
@@ -136,7 +144,7 @@ async def test_a_bad_parameter_is_422_and_named(unharmed: Service) -> None:
 
 async def test_a_prefix_or_a_token_that_no_name_can_have_is_422(unharmed: Service) -> None:
     """Stores need not take such a key."""
-    for prefix in ("x" * 401, "\N{SNOWMAN}" * 134, "x" * 4_000):
+    for prefix in ("x" * (MAX_NAME_BYTES + 1), "\N{SNOWMAN}" * 134, "x" * 4_000):
         answer = await unharmed.get(f"/v1/counters?prefix={url_name(prefix)}")
         assert (answer.status, answer.field) == (422, "prefix")
         token = base64.urlsafe_b64encode(prefix.encode()).decode()
@@ -165,7 +173,7 @@ async def test_another_method_is_405_and_allow_says_which(unharmed: Service) -> 
             assert allowed == known | ({"HEAD"} if "GET" in known else set()), path
 
 
-DEEP: Final = 100_000
+DEEP: Final = MOST_IN_BATCH
 NOT_JSON: Final = {
     "truncated": b'{"delta": 1', "truncated in a string": b'{"delta', "only a brace": b"{",
     "two documents": b'{"delta": 1}{"delta": 1}',
@@ -188,7 +196,7 @@ NOT_JSON: Final = {
     "a name twice, escaped": b'{"delta": 1, "\\u0064elta": 2}',
     "an unknown name twice": b'{"x": 1, "x": 1}',
     "an id twice": b'{"id": "a", "delta": 1, "id": "b"}',
-    "vertical tab": b"\x0b", "nothing but a NUL": b"\x00", "a long number": b"9" * 100_000,
+    "vertical tab": b"\x0b", "nothing but a NUL": b"\x00", "a long number": b"9" * DEEP,
 }  # fmt: skip
 
 
@@ -206,7 +214,7 @@ DELTAS: Final = (
     *("18446744073709551615", "18446744073709551616", "9" * 300),
 )
 """They are no integers within 53 bits."""
-IDS: Final = tuple(map(json.dumps, ("", "x" * 1001, "é" * 501, 1, True, [], {}, 1.5)))
+IDS: Final = tuple(map(json.dumps, ("", "x" * (MAX_ID_BYTES + 1), "é" * 501, 1, True, [], {}, 1.5)))
 """They are no text of 1 to 1,000 bytes."""
 UNKNOWN: Final = ("by", "Delta", "", "counter", "x" * 5_000, "delta\x00", "é")
 
@@ -226,7 +234,7 @@ BAD_BODIES: Final[Mapping[str, Mapping[str | None, Sequence[bytes | str | None]]
             *("delta=1&delta=2", "delta=1&", "delta=1&id", "id=%zz", "id=%ff", "id=" + "x" * 10_000),
         ),
         "delta": (*(f'{{"delta": {it}}}' for it in DELTAS), *(f"delta={it}" for it in ("", "1.5", 2**53, "٣"))),
-        "id": (*(f'{{"id": {it}}}' for it in IDS), "id=", "id=" + "x" * 1_001),
+        "id": (*(f'{{"id": {it}}}' for it in IDS), "id=", "id=" + "x" * (MAX_ID_BYTES + 1)),
         **{it: (json.dumps({"delta": 1, it: 1}),) for it in UNKNOWN},
         "other": ("id=x&other=1",), "counter": ('{"delta": 1, "counter": 1}', "counter=a"),
     },
@@ -245,7 +253,8 @@ BAD_BODIES: Final[Mapping[str, Mapping[str | None, Sequence[bytes | str | None]]
         None: (None, "", "4", "{", '{"shards": 4, "shards": 5}'),
         "shards": (
             *("{}", '{"compact": true}'),
-            *(f'{{"shards": {it}}}' for it in ("0", "-1", "101", "1.0", "1e1", "true", "null", '"4"', "[4]", 2**64)),
+            *(f'{{"shards": {it}}}' for it in ("0", "-1", "1.0", "1e1", "true", "null", '"4"', "[4]", 2**64)),
+            f'{{"shards": {Settings().max_shards + 1}}}',
         ),
         "shard": ('{"shard": 4}',),
         **{it: (f'{{"shards": 4, "{it}": 1}}',) for it in ("num", "compact")},
@@ -255,7 +264,7 @@ BAD_BODIES: Final[Mapping[str, Mapping[str | None, Sequence[bytes | str | None]]
         "kind": ("{}", '{"kind": "mul", "prefix": ""}', '{"kind": ["add"], "prefix": ""}'),
         "prefix": (
             '{"kind": "add", "delta": 1}',
-            *(f'{{"kind": "add", "delta": 1, "prefix": {it}}}' for it in ("null", f'"{"x" * 401}"')),
+            *(f'{{"kind": "add", "delta": 1, "prefix": {it}}}' for it in ("null", f'"{"x" * (MAX_NAME_BYTES + 1)}"')),
         ),
         "delta": (
             *('{"kind": "add", "prefix": ""}', '{"kind": "reset", "prefix": "", "delta": 1}'),
@@ -280,7 +289,7 @@ BAD_LETTERS: Final = {
         *("", "{}", '{"all": false}', '{"all": true, "ids": ["a"]}', '{"ids": []}', '{"ids": [1]}', '{"ids": [""]}'),
         *('{"ids": "a"}', '{"ids": null}', '{"all": 1}', '{"all": true, "too_old": "yes"}', '{"all": true, "more": 1}'),
     ),
-    "drop": ('{"all": true}', "{}", json.dumps({"ids": ["a"] * 101})),
+    "drop": ('{"all": true}', "{}", json.dumps({"ids": ["a"] * (MOST_CHOSEN + 1)})),
 }  # fmt: skip
 
 
@@ -305,7 +314,9 @@ async def test_a_wrong_body_is_refused_and_its_field_named(unharmed: Service) ->
 async def test_what_is_wrong_beside_the_body_is_refused(unharmed: Service) -> None:
     assert (await unharmed.incr("there", b'{"delta": 1}', "?by=1")).field == "by"
     assert (await unharmed.ask("PUT", "/v1/counters/there/reset", b"")).status == 405
-    answer = await unharmed.ask("PUT", "/v1/counters/there", b'{"value": 1}', {"Idempotency-Key": "x" * 1_001})
+    answer = await unharmed.ask(
+        "PUT", "/v1/counters/there", b'{"value": 1}', {"Idempotency-Key": "x" * (MAX_ID_BYTES + 1)}
+    )
     assert (answer.status, answer.field) == (422, "Idempotency-Key")
 
 
@@ -341,12 +352,12 @@ async def test_a_batch_in_which_nothing_is_good_is_400_and_says_why(unharmed: Se
 
 async def test_a_string_that_never_ends_takes_no_longer_than_others(unharmed: Service) -> None:
     """As a quadratic search it would be an hour."""
-    body = b"[" * 100_003 + b'"' + b'\\"' * 2_000_000
+    body = b"[" * (MOST_IN_BATCH + 3) + b'"' + b'\\"' * 2_000_000
     assert (await unharmed.post("/v1/increments", body)).status == 413
 
 
-async def test_more_than_100000_increments_are_413(unharmed: Service) -> None:
-    many = 100_001
+async def test_too_many_increments_are_413(unharmed: Service) -> None:
+    many = MOST_IN_BATCH + 1
     for what, body in {
         "array": b"[" + b",".join([b'{"counter":"a"}'] * many) + b"]",
         "lines": b"\n".join([b'{"counter":"a"}'] * many),
@@ -361,16 +372,16 @@ async def test_more_than_100000_increments_are_413(unharmed: Service) -> None:
 
 async def test_braces_in_names_are_no_objects(service: Service) -> None:
     name = '{["[{' * 60
-    body = json.dumps({"counters": {f"{name}{number}": 1 for number in range(700)}}).encode()
-    assert body.count(b"{") + body.count(b"[") > 100_002
+    body = json.dumps({"counters": {f"{name}{number}": 1 for number in range(MOST_IN_BATCH // 140)}}).encode()
+    assert body.count(b"{") + body.count(b"[") > MOST_IN_BATCH + 2
     answer = await service.post("/v1/increments", body)
-    assert (answer.status, answer.json["accepted"]) == (202, 700)
+    assert (answer.status, answer.json["accepted"]) == (202, MOST_IN_BATCH // 140)
 
 
 async def test_a_body_about_one_counter_has_a_limit_of_its_own(unharmed: Service) -> None:
-    for size, status in ((1_048_576, 400), (1_048_577, 413)):
+    for size, status in ((MOST_OF_ONE, 400), (MOST_OF_ONE + 1, 413)):
         body = b"[" + b" " * (size - 2) + b"]"
         assert (await unharmed.incr("there", body)).status == status
         assert (await unharmed.incr("there", gzip.compress(body), Content_Encoding="gzip")).status == status
         assert (await unharmed.ask("PUT", "/v1/counters/there/shards", body)).status == status
-    assert (await unharmed.post("/v1/increments", b"[" + b" " * 1_048_577 + b"]")).status == 400
+    assert (await unharmed.post("/v1/increments", b"[" + b" " * (MOST_OF_ONE + 1) + b"]")).status == 400

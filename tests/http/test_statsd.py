@@ -231,7 +231,7 @@ async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pyt
         while lines.seen() < 20 * 10_000 + 3 * 10_000:
             turn += 1
             await asyncio.sleep(0)
-    assert max(taken.values()) <= streams.MOST_BYTES + streams.PIECE
+    assert max(taken.values()) <= streams.MOST_IN_A_TURN + streams.PIECE
     for _, writer in opened:
         writer.close()
     await lines.statsd.sender.send_all()

@@ -159,7 +159,7 @@ async def test_a_prefix_with_too_many_counters_is_refused_at_once_or_ends_later(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "LISTING", 0)
-    monkeypatch.setattr(watch, "MOST_NAMES", 2)
+    monkeypatch.setattr(watch, "MOST_IN_STREAM", 2)
     await service.incr("p:a")
     async with stream(service, "/v1/watch?prefix=p:") as it:
         assert await it.value() == 1
@@ -229,7 +229,7 @@ async def test_who_opens_and_drops_streams_takes_no_places(service: Service, res
         await asyncio.get_running_loop().sock_sendall(
             connection, b"GET /v1/watch?prefix=a HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
-        await poll(lambda: held.held == watch.MOST_NAMES)
+        await poll(lambda: held.held == watch.MOST_IN_STREAM)
         if reset:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ingest.accept.drafts import MAX_ENTRIES
+from ingest.parsing.parse import MOST_IN_BATCH
 from shared.config.settings import Settings
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 from shared.wire.codec import MAX_ITEMS
@@ -33,6 +34,7 @@ def test_limits_are_those_of_the_code() -> None:
         "connections of one ingest": f"{defaults.max_connections:,}",
     }.items() <= LIMITS.items()
     assert MAX_DELTA == 2**53 - 1
+    assert MOST_IN_BATCH == MAX_ITEMS  # else the page needs a row for each
 
 
 @pytest.mark.check  # Prometheus

@@ -201,7 +201,7 @@ class FleetSystem(System):
             return UUID(int=next(numbers) << 96)
 
         with contextlib.ExitStack() as stack:
-            most_listed = {"shared.fleet.membership.MOST_LISTED": self.random.choice([2, 10_000])}
+            most_listed = {"shared.fleet.membership.MOST_LEFT": self.random.choice([2, 10_000])}
             for name, value in (PEACE | SHORTER | most_listed).items():
                 stack.enter_context(patch(name, value))
             for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from ingest.accept.publishing import LONGEST_PUBLISH
-from ingest.accept.spool import LONGEST_FORWARD, MOST_REFUSED, PAUSE, TOO_OLD, Spool
+from ingest.accept.spool import LONGEST_FORWARD, MOST_IN_VAIN_FORWARDED, PAUSE, TOO_OLD, Spool
 from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.errors import (
     BrokerRejectedError,
@@ -221,7 +221,7 @@ async def test_one_that_is_refused_waits_alone(scene: Scene, caplog: pytest.LogC
 
 async def test_many_that_are_refused_do_not_hold_up_those_behind_them(scene: Scene) -> None:
     scene.broker.away = True
-    for number in range(3 * MOST_REFUSED):
+    for number in range(3 * MOST_IN_VAIN_FORWARDED):
         await scene.publish(b"bad %d" % number)
     await scene.publish(b"good")
     scene.broker.away, scene.broker.refuses = False, b"bad"

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from countersink_server.check.ledger import MOST_EXAMPLES, History, Ledger, Verdict, judged
+from countersink_server.check.ledger import MOST_WRONG, History, Ledger, Verdict, judged
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def test_a_reading_that_claims_nothing_is_not_judged(ledger: Ledger) -> None:
 
 
 def test_few_examples_are_kept(ledger: Ledger) -> None:
-    for _ in range(MOST_EXAMPLES + 5):
+    for _ in range(MOST_WRONG + 5):
         assert not read(ledger, 1)
-    assert (len(ledger.examples), ledger.wrong) == (MOST_EXAMPLES, MOST_EXAMPLES + 5)
+    assert (len(ledger.examples), ledger.wrong) == (MOST_WRONG, MOST_WRONG + 5)
 
 
 def test_losses_and_doubles_of_different_counters_do_not_cancel_out(ledger: Ledger) -> None:

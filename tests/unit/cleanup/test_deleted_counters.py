@@ -96,7 +96,7 @@ class UsedStore(MemoryStore):
 async def test_very_many_that_are_counted_again_are_looked_at_in_turn_and_not_all_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flusher.cleanup.MOST_REMEMBERED", most := 10_000)
+    monkeypatch.setattr("flusher.cleanup.MOST_WAITS_KEPT", most := 10_000)
     clock = ManualClock()
     store = UsedStore(clock)
     removal = CounterRemover(store, ProcessOverlay(clock), clock)

@@ -7,7 +7,7 @@ from typing import Final
 
 from countersink_server.cli.traffic_plan import Operations, TrafficPlan
 from flusher.flush.window import FlushPolicy, Window
-from flusher.service import MOST_COUNTERS
+from flusher.service import MOST_IN_WINDOW
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import Publishing
 from shared.memory.overlay import ProcessOverlay
@@ -84,7 +84,7 @@ def flushed(came: Sequence[tuple[float, Message]], interval: float) -> tuple[flo
     """Receipts and shards that one flusher writes per second, in all windows that ended, once they have grown to the
     interval. Its commits take no time.
     """
-    policy = FlushPolicy(min(SHORT, interval), MOST_COUNTERS, 10**9, longest=interval)
+    policy = FlushPolicy(min(SHORT, interval), MOST_IN_WINDOW, 10**9, longest=interval)
     window, begun, receipts, shards = Window(), 0.0, 0, 0
     since: float | None = None
     for number, (now, message) in enumerate(came):

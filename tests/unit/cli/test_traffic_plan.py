@@ -12,7 +12,7 @@ from countersink_server.cli import traffic_plan
 from countersink_server.cli.traffic_plan import LEAST, Operations, Prices, Traffic, TrafficPlan, of_original, planned
 from flusher.flush.commit_loop import ShardBook
 from flusher.flush.flusher import GROWTH_INTERVAL, REMOVAL_INTERVAL, SWEEP_INTERVAL
-from flusher.shards import MOST_LOOKED_AT, WRITES_FOR_A_READ
+from flusher.shards import MOST_ASKED_AT_ONCE, WRITES_FOR_A_READ
 from tests.meta.checkout import ROOT
 from tests.unit.cli.random_traffic import simulated
 from tests.world.manual_clock import ManualClock
@@ -39,7 +39,7 @@ OF_SIMULATION: Final = 0.15
 
 def first_looks(counters: int) -> float:
     """Reads per second while flushers look at the shards of new counters: two minutes if there are 1,000."""
-    return min(counters, MOST_LOOKED_AT) / GROWTH_INTERVAL
+    return min(counters, MOST_ASKED_AT_ONCE) / GROWTH_INTERVAL
 
 
 def far(ours: float, theirs: float) -> float:

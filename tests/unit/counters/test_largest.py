@@ -135,7 +135,7 @@ async def test_the_caller_sees_only_its_prefixes(world: World) -> None:
 async def test_what_is_pending_of_very_many_counters_is_read_in_turn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(under_test, "MOST_IN_TURN", 3)
     await world.store_directly({name: number for number, name in enumerate(NAMES)})
     await world.publish(dict.fromkeys(NAMES[:5], 10))
     for limit in range(1, len(NAMES) + 1):

@@ -123,14 +123,14 @@ async def test_none_is_missed(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
         waits = {name: chance.randint(-9, 9) for name in chance.sample(NAMES, chance.choice([0, 0, 1, 3]))}
         others = {name: chance.choice([-1, 0, 3]) for name in waits}  # are stored, or not published
         views = {name: View((Entry("k", waits[name]), Entry("l", others[name], confirmed=False))) for name in waits}
-        for name, sizes in (("PAGE", (1, 3)), ("MOST_SCANNED", (3, 99)), ("MOST_READ", (3, 99, 99))):
+        for name, sizes in (("PAGE", (1, 3)), ("MOST_SCANNED", (3, 99)), ("MOST_WALKED", (3, 99, 99))):
             monkeypatch.setattr(ranking, name, chance.choice(sizes))
         monkeypatch.setattr(ranking, "MOST_SEVERAL", chance.choice([2, 99]))
         try:
             found = await largest(index, prefix, limit, views, ())  # type: ignore[arg-type] # in place of a server
         except UnrankedError:
             refused += 1
-            assert len([name for name in index.counters if name.startswith(prefix)]) > ranking.MOST_READ
+            assert len([name for name in index.counters if name.startswith(prefix)]) > ranking.MOST_WALKED
             continue
         for pending in (waits, others, dict.fromkeys(waits, 0), {name: waits[name] + others[name] for name in waits}):
             assert {*expected(index, prefix, limit, pending)} <= {*found}, f"case {case}"
@@ -162,7 +162,7 @@ async def test_what_is_pending_of_others_is_not_read() -> None:
 
 async def test_it_refuses_what_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "MOST_SCANNED", 50)
-    monkeypatch.setattr(ranking, "MOST_READ", 9)
+    monkeypatch.setattr(ranking, "MOST_WALKED", 9)
     others: dict[str, tuple[Shards, bool]] = {f"q:{n}": ({0: 100}, False) for n in range(200)}
     few: dict[str, tuple[Shards, bool]] = {f"p:{n}": ({0: n - 3}, False) for n in range(9)}
     assert {*await largest(Index({**others, **few}, descending=True), "p:", 2, {}, ())} == {"p:8", "p:7"}  # type: ignore[arg-type]

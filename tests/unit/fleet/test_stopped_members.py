@@ -13,8 +13,8 @@ from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    MOST_AT_ONCE,
-    MOST_LISTED,
+    MOST_KEYS_ASKED,
+    MOST_LEFT,
     OWES,
     STOPPED,
     Membership,
@@ -106,12 +106,12 @@ async def test_it_asks_more_and_more_rarely_and_again_after_the_store_was_away(s
 
 
 async def test_a_long_list_is_looked_up_in_parts(scene: Scene) -> None:
-    keys = [f"e{number}" for number in range(2 * MOST_AT_ONCE)]
+    keys = [f"e{number}" for number in range(2 * MOST_KEYS_ASKED)]
     await scene.stop(keys)
-    await scene.apply(*keys[MOST_AT_ONCE:])
+    await scene.apply(*keys[MOST_KEYS_ASKED:])
     assert not await scene.tidy()
-    assert scene.store.asked == MOST_AT_ONCE
-    await scene.apply(*keys[:MOST_AT_ONCE])
+    assert scene.store.asked == MOST_KEYS_ASKED
+    await scene.apply(*keys[:MOST_KEYS_ASKED])
     scene.clock.turn(LONGEST_PAUSE)
     assert await scene.tidy()
 
@@ -119,7 +119,7 @@ async def test_a_long_list_is_looked_up_in_parts(scene: Scene) -> None:
 @pytest.mark.parametrize("lost", [True, False])
 async def test_without_a_list_nothing_is_taken_for_settled(scene: Scene, *, lost: bool) -> None:
     """It is too long, or somebody deleted it: flushers have to see that nothing is left."""
-    await scene.stop([f"e{number}" for number in range(1 if lost else MOST_LISTED + 1)])
+    await scene.stop([f"e{number}" for number in range(1 if lost else MOST_LEFT + 1)])
     scene.book._left.clear()
     assert not await scene.tidy()
     record = await scene.record()
@@ -190,8 +190,8 @@ async def test_doctor_says_what_it_waits_for_and_drops_what_is_missing_only_by_n
     await scene.looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
     if flusher is not None:
         await scene.looks.change(lambda fleet, now: fleet.flushes("f", flusher, now))
-    await scene.stop([f"e{number}" for number in range(MOST_AT_ONCE + 5)])
-    await scene.apply("e0", f"e{MOST_AT_ONCE}")
+    await scene.stop([f"e{number}" for number in range(MOST_KEYS_ASKED + 5)])
+    await scene.apply("e0", f"e{MOST_KEYS_ASKED}")
     setup = FleetSetup(scene.book, scene.store)
     (finding,) = await setup.findings()
     assert "process m on t stopped at 2027-" in finding.said

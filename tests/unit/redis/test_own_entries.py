@@ -13,7 +13,7 @@ from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Envelope, View
 from shared.redis.member import ELSEWHERE, FIRST, Naming
-from shared.redis.overlay import MOST_KNOWN, Context, Views
+from shared.redis.overlay import MOST_VIEWED, Context, Views
 from shared.redis.own_entries import FIRST_LOOK, MOST_IN_ONE_STEP, Copy, PublishTry, in_steps
 from shared.redis.server import Links
 
@@ -120,7 +120,7 @@ def test_an_answer_comes_after_the_cache_has_forgotten_what_was_asked_with() -> 
 
     first = learn("a", FIELDS)
     asked = views.question(["a"], "e")
-    for number in range(MOST_KNOWN + 1):
+    for number in range(MOST_VIEWED + 1):
         learn(f"b{number}", FIELDS)
     assert views.question(["a"], "e").known == {}
     assert views.answer(asked, [b"5"], context)["a"] is first

@@ -58,7 +58,7 @@ async def test_the_number_rises_and_the_next_sums_go_to_all_of_them(caplog: pyte
     await bench.write(120, others=9)
     number = (await bench.store.shards(["a"]))["a"]
     assert 5 <= number <= 14
-    assert metrics.MOST_SHARDS.get() == number
+    assert metrics.SHARDS_OF_LARGEST.get() == number
     assert metrics.RAISES.labels("rate").get() - before == len(caplog.messages)
     assert "counter 'a' has" in caplog.messages[0]
     assert "and had 1, by rate" in caplog.messages[0]
@@ -125,7 +125,7 @@ async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
 
 
 async def test_no_more_than_so_many_are_remembered_as_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flusher.shards.MOST_REMEMBERED", 3)
+    monkeypatch.setattr("flusher.shards.MOST_NOT_COLD", 3)
     bench = Bench()
     for number in range(10):
         await spread(bench.store, 1, 2, counter=f"warm-{number}")

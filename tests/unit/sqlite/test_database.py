@@ -15,7 +15,7 @@ from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
 from shared.model.words import Commit, Message, Receipt, ShardAdd
 from shared.sqlite import schema
-from shared.sqlite.audit_data import MOST_READ
+from shared.sqlite.audit_data import MOST_IN_PAGE
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
 from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
@@ -43,7 +43,7 @@ async def test_a_page_of_large_receipts_is_short(store: SqliteStore) -> None:
     async with store.audit_data() as data:
         pages = [[one.receipt.key for one in page] async for page in data.receipts()]
     assert [key for page in pages for key in page] == [f"e{number}" for number in range(count)]
-    assert {len(page) * len(note) <= MOST_READ + len(note) for page in pages} == {True}
+    assert {len(page) * len(note) <= MOST_IN_PAGE + len(note) for page in pages} == {True}
 
 
 def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
