@@ -13,7 +13,19 @@ from typing import Any
 from countersink_server.cli.arguments import HELPS, LINES, Commands, command
 from countersink_server.cli.output import json_of, replacing, tell
 from countersink_server.cli.target import add_neither
-from ingest.access.keys import Key, KeysFile, content_of, is_ours, make, parse, place_of, written, wrong
+from ingest.access.keys import (
+    SCOPES,
+    Key,
+    KeysFile,
+    content_of,
+    for_pages,
+    is_ours,
+    make,
+    parse,
+    place_of,
+    written,
+    wrong,
+)
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, SettingsError
 
@@ -45,8 +57,9 @@ def add_commands(commands: Commands) -> None:
         "--scope",
         type=_words,
         metavar="SCOPES",
-        help="what the key may do: write, read, admin, or several of them with commas; admin is set, reset, delete,"
-        " shards, jobs and dead letters; write and read for a publishable key [write, for a publishable key]",
+        help="what the key may do, or several of these with commas: "
+        + ", ".join(f"{name} ({scope.allows})" for name, scope in SCOPES.items())
+        + f"; a publishable key has no others than {' and '.join(for_pages())} [write, for a publishable key]",
     )
     new.add_argument(
         "--google",

@@ -14,7 +14,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import Batch
-from ingest.access.keys import READ, Key, KeyRing
+from ingest.access.keys import TO_READ, Key, KeyRing
 from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.http.problems import Problem
@@ -191,7 +191,7 @@ class Caller(NamedTuple):
 
     @property
     def may_read(self) -> bool:
-        return not self.only_counts if self.key is None else READ in self.key.may and self.is_valid()
+        return not self.only_counts if self.key is None else bool(TO_READ & self.key.may) and self.is_valid()
 
     def is_valid(self) -> bool:
         return self.key is None or self.ring is None or self.ring.renewed(self.key) == self.key

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
 from ingest.access.google_tokens import GoogleTokens, UnverifiedError, is_token, refuse, refuse_account
-from ingest.access.keys import PUBLISHABLE_KEY, READ, TO_COUNT, TO_READ, WRITE, Key, KeyRing
+from ingest.access.keys import PUBLISHABLE_KEY, SCOPES, Key, KeyRing, Need
 from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
 from ingest.api.counters import DEFAULT_LISTED, MOST_LISTED
@@ -45,9 +45,6 @@ _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
 LARGEST_COST: Final = 100
 """A list of the largest counts as at least so many counters: it looks at all counters under the prefix."""
 _READS: Final = frozenset({"GET", "HEAD"})
-_DOES: Final = {frozenset({WRITE}): "count", frozenset({READ}): "read counters"} | {
-    frozenset({WRITE, READ}): "count, and read counters"
-}
 
 
 class Door:
@@ -110,9 +107,9 @@ class Door:
             refuse(f"the {'key' if key.ends <= caller.ends else 'token for the key'} {key.id} has expired")
         need = target.need
         _check_key(key, target, said)
-        if need is TO_COUNT and (caller.bucket is not None or caller.public is not None):
+        if need.counts and (caller.bucket is not None or caller.public is not None):
             caller.check_rate()
-        elif need is TO_READ and caller.public is not None:
+        elif need.reads and caller.public is not None:
             _read(caller.public, target)
         return caller
 
@@ -150,12 +147,10 @@ class Door:
     def forget(self) -> None:
         self._callers.clear()
 
-    def _pages(self, need: frozenset[str]) -> frozenset[str]:
+    def _pages(self, need: Need) -> frozenset[str]:
         """The origins of pages that may send requests that need this."""
-        keyed = {} if self._ring is None else self._ring.origins
-        if need is TO_COUNT:
-            return self._origins | keyed.get(WRITE, frozenset())
-        return keyed.get(READ, frozenset())
+        keyed = [] if self._ring is None else [self._ring.origins[scope] for scope in need]
+        return frozenset().union(self._origins if need.counts else (), *keyed)
 
     def _needs_no_key(self, target: Target, said: Credentials) -> bool:
         """Whether a request whose method is in `_WITHOUT_KEY` needs no key."""
@@ -174,7 +169,7 @@ class Door:
         if method in _READS and (
             (path == SCRIPT and self._origins)  # a browser does not say which page loads the script
             or self._pictures.show(path)
-            or (said.navigates and target.need is not TO_COUNT)
+            or (said.navigates and not target.need.counts)
         ):
             return
         if self.shares_with(target, said) and (method == "POST" or self._is_preflight(target, said)):
@@ -264,7 +259,8 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
         may_be_page = bool(said.origin) or method in _READS
         if target.route is None or not target.route.is_for_pages or not may_be_page:
             named = "" if may_be_page else ", and this request names no origin (header Origin)"
-            raise Problem(403, f"the key {key.id} may only {_DOES[key.may]}, and only from pages of its origins{named}")
+            does = ", and ".join(scope.allows for name, scope in SCOPES.items() if name in key.may)
+            raise Problem(403, f"the key {key.id} may only {does}, and only from pages of its origins{named}")
         if said.origin and said.origin not in key.origins:
             raise _other_page(key, said.origin)
     if need.isdisjoint(key.may):

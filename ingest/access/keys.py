@@ -16,7 +16,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISVTX, S_IWGRP, S_IWOTH
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import orjson
 
@@ -30,22 +30,54 @@ from shared.runtime.clock import Clock
 from shared.wire import strict_json
 from shared.wire.strict_json import Flaw, flaw_of_fields, or_null
 
-# The scopes of keys, and the sets of them that requests need: one of a set is enough.
+# The scopes of keys, and which of them requests need.
 
-WRITE: Final = "write"
-READ: Final = "read"
-ADMIN: Final = "admin"
-SCOPES: Final = (WRITE, READ, ADMIN)
 
-OPEN: Final = frozenset[str]()
+class Scope(NamedTuple):
+    """What a key may do. What the keys file may say, what `countersink keys` offers, and what the door asks of requests
+    follow from here. A publishable key may have the scopes that count or read.
+    """
+
+    allows: str
+    """What errors and helps say: a key may only …"""
+    counts: bool = False
+    """Whether requests that need it count. Then they spend the rate of their key, connections are kept for them, pages
+    of COUNTERSINK_ORIGINS may send them, and a link of another site may not.
+    """
+    reads: bool = False
+    """Whether requests that need it read counters. Then a publishable key may read so many a second, and browsers may
+    keep what it reads.
+    """
+
+
+SCOPES: Final = {
+    "write": Scope("count", counts=True),
+    "read": Scope("read counters", reads=True),
+    "admin": Scope("set, reset, delete, shards, jobs and dead letters"),
+}
+
+
+class Need(frozenset[str]):
+    """The scopes that allow a request: its key needs one of them. It counts, or reads, if all of them do."""
+
+    counts: bool
+    reads: bool
+
+    def __new__(cls, *names: str) -> Self:
+        need = super().__new__(cls, names)
+        need.counts = bool(names) and all(SCOPES[name].counts for name in names)
+        need.reads = bool(names) and all(SCOPES[name].reads for name in names)
+        return need
+
+
+OPEN: Final = Need()
 """No key is needed."""
-ANY: Final = frozenset(SCOPES)
-TO_READ: Final = frozenset({READ})
-TO_COUNT: Final = frozenset({WRITE})
-"""What a request needs that counts."""
-TO_ADMINISTER: Final = frozenset({ADMIN})
+ANY: Final = Need(*SCOPES)
+TO_READ: Final = Need("read")
+TO_COUNT: Final = Need("write")
+TO_ADMINISTER: Final = Need("admin")
 """What a request needs that changes or exports counters other than by counting."""
-TO_FOLLOW: Final = frozenset({READ, WRITE})
+TO_FOLLOW: Final = Need("read", "write")
 """If you may count, you may also ask what became of it."""
 
 SECRET_KEY: Final = "csk"  # noqa: S105 (how one begins)
@@ -212,9 +244,16 @@ def _key_of(entry: object) -> Key:
         for field in ("origins", "client_rate", "max_delta", "max_new"):
             if getattr(key, field) not in {(), None}:
                 raise SettingsError(f"{name}: only publishable keys have '{field}'")
-    elif not {*key.scopes} <= {WRITE, READ} or not key.prefixes or not key.origins:
-        raise SettingsError(f"{name}: a publishable key needs the scopes write, read or both, prefixes, and origins")
+    elif not {*key.scopes} <= {*for_pages()} or not key.prefixes or not key.origins:
+        raise SettingsError(
+            f"{name}: a publishable key needs prefixes, origins, and no scopes but {', '.join(for_pages())}"
+        )
     return key
+
+
+def for_pages() -> list[str]:
+    """The scopes that a publishable key may have."""
+    return [name for name, scope in SCOPES.items() if scope.counts or scope.reads]
 
 
 def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
@@ -371,7 +410,7 @@ class KeyRing:
         self.secret = file.signs()
         self.origins = {
             scope: frozenset(origin for key in self._keys.values() if scope in key.may for origin in key.origins)
-            for scope in (WRITE, READ)
+            for scope in SCOPES
         }
         sending, reading = self._buckets, self._readers
         self._buckets, self._readers = {}, {}

@@ -13,7 +13,6 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ingest.access.keys import TO_COUNT
 from ingest.api import events, fields, increments, receipts
 from ingest.api.fields import Body, Form, Header, Json, Nothing, Schema, hints_of, marks, ref
 from ingest.api.routes import ROUTES, TEXT, Gives, Route, Takes
@@ -175,7 +174,7 @@ def _operation(route: Route) -> Schema:
         operation["requestBody"] = {"required": takes.required, **described, "content": content}
     if route.need:
         keys = [{"key": [scope]} for scope in sorted(route.need)]
-        operation["security"] = keys + ([{"publishableKey": [*TO_COUNT]}] if route.need == TO_COUNT else [])
+        operation["security"] = keys + ([{"publishableKey": sorted(route.need)}] if route.need.counts else [])
     return operation
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from ingest.access.keys import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ
+from ingest.access.keys import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ, Need
 from ingest.api import pages
 from ingest.api.counters import CounterMetricsRoute, ReadRoutes, SetRoutes, ShardRoutes
 from ingest.api.dead_letters import DeadLetterRoutes
@@ -56,7 +56,7 @@ class Route:
 
     method: str
     path: str
-    need: frozenset[str]
+    need: Need
     """A key needs one of these scopes."""
     handler: Callable[..., Any]
     fails: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ class Route:
     @property
     def is_for_pages(self) -> bool:
         """Whether pages of other sites may send it, with a publishable key."""
-        return self.tag in _FOR_PAGES and self.need in {TO_COUNT, TO_READ}
+        return self.tag in _FOR_PAGES and (self.need.counts or self.need.reads)
 
     @property
     def streams(self) -> bool:
@@ -240,7 +240,7 @@ class Target(NamedTuple):
     route: Route | None
 
     @property
-    def need(self) -> frozenset[str]:
+    def need(self) -> Need:
         """The scopes that allow the request: its key needs one of them. What has no route needs any key."""
         return ANY if self.route is None else self.route.need or ANY
 

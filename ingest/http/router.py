@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from ingest.access.callers import CALLER, NONE, Caller, credentials_in
 from ingest.access.door import NOT_HTTP, Door
-from ingest.access.keys import TO_COUNT, TO_READ
 from ingest.access.origins import COUNTERS, shared
 from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
@@ -227,7 +226,7 @@ class Routes:
             if body is not None:
                 given.append(await call.read_one(partial(read_body, body)))
             response = _answer_of(await handler(call, *given))
-            if caller.public is not None and target.need is TO_READ:
+            if caller.public is not None and target.need.reads:
                 response.headers.setdefault("Cache-Control", _kept(given, caller))
                 response.headers["Vary"] = "Origin"  # a cache must not give a page an answer that lacks CORS headers
         except Exception as error:
@@ -245,7 +244,7 @@ def _kept(given: Sequence[Any], caller: Caller) -> str:
 
 def _has_place(target: Target) -> bool:
     """Whether places are kept for such a request: a probe, or one that counts and does not wait to be applied."""
-    return target.path in _PROBES or (target.need is TO_COUNT and "wait" not in target.query)
+    return target.path in _PROBES or (target.need.counts and "wait" not in target.query)
 
 
 def _full() -> Problem:

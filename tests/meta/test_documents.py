@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from countersink_server.cli import main
+from ingest.access.keys import SCOPES
 from ingest.api.routes import ROUTES
 from shared.config.settings import table
 from shared.runtime.metrics import REGISTRY
@@ -76,6 +77,11 @@ def test_the_requests_are_listed() -> None:
     text = "".join((ROOT / "docs" / page).read_text() for page in ("http.md", "reading.md", "http-admin.md"))
     assert sorted(operations_in(text)) == sorted((route.method, route.path) for route in ROUTES if route.tag)
     assert operations_in("| `PUT /v1/no` | nothing |") == [("PUT", "/v1/no")]
+
+
+def test_the_scopes_are_listed() -> None:
+    section = (ROOT / "docs" / "access.md").read_text().partition("| scope | requests |")[2]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [*SCOPES]
 
 
 def test_links_lead_somewhere() -> None:

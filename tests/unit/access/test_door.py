@@ -1,13 +1,18 @@
 """What the door remembers of callers, and which address behind proxies is the client's."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ingest.access.callers import Credentials, client_of
 from ingest.access.door import MOST_CALLERS, MOST_SAID, Door
+from ingest.access.keys import SCOPES, KeyRing, Need, Scope
 from ingest.api.routes import find
+from ingest.http.problems import Problem
 from shared.config.lists import networks
+from tests.http.keys import SHOP, keys_file
+from tests.world.manual_clock import ManualClock
 
 HOME = find("GET", "/")
 
@@ -74,3 +79,14 @@ def test_the_client_is_the_last_one_that_is_no_proxy(peer: str, forwarded: list[
 
 def test_a_long_chain_is_not_read_to_its_begin() -> None:
     assert client_of("10.0.0.1", [",".join(["9.9.9.9", *["10.0.0.1"] * 1_000])], TRUSTED) == "10.0.0.1"
+
+
+def test_a_new_scope_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCOPES, "peek", Scope("peek", reads=True))
+    assert (Need("peek", "read").reads, Need("peek", "write").reads, Need("peek").counts) == (True, False, False)
+    of_page = {"scopes": ["peek", "write"], "publishable": True, "prefixes": ["p"], "origins": [SHOP]}
+    file, texts = keys_file(tmp_path, page=of_page, peeks={"scopes": ["peek"]})
+    door = Door(KeyRing(file, ManualClock()))
+    for key, why in (("page", "may only count, and peek,"), ("peeks", "it needs the scope read")):
+        with pytest.raises(Problem, match=why):
+            door.enter(find("GET", "/metrics"), said(authorization=(f"Bearer {texts[key]}",), origin=SHOP), "")
