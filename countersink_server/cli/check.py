@@ -164,7 +164,8 @@ def _series(client: Client, values: Mapping[str, int], begun: datetime) -> str:
 
 def _total(client: Client, name: str, by: str, begun: datetime) -> int:
     def look() -> int | None:
-        found = client.series(name, by, begin=begun - timedelta(days=1), end=begun + timedelta(days=2))
+        begin = begun - timedelta(days=1, milliseconds=LENGTHS[by])  # this clock and the service's may differ
+        found = client.series(name, by, begin=begin, end=begun + timedelta(days=2))
         return found.total if found.exact else None
 
     return _until(look, "counts by time did not become exact")

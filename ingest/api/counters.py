@@ -26,7 +26,7 @@ from ingest.api.fields import (
     ShardNumber,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, Query, Reply, limit_of, page_token
+from ingest.http.requests import Call, File, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.lists import MOST_RANKED, NameLimit
 from shared.config.settings import duration_of, flaw_of_shards
@@ -427,7 +427,7 @@ class CounterMetricsRoute:
         self._names = AllNames(store, overlay)
         self._turns = turns
 
-    async def counter_metrics(self, call: Call, asks: MetricsAsks) -> Reply:
+    async def counter_metrics(self, call: Call, asks: MetricsAsks) -> File:
         """The totals of at most {MOST_SCRAPED:,} counters, for Prometheus"""
         check_prefix(asks.prefix)
         caller = call.caller
@@ -440,7 +440,7 @@ class CounterMetricsRoute:
                     if one.exists:
                         lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))
         body = "".join([*lines, _WHOLE.format(exact)]).encode()
-        return Reply(body, 200, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
+        return File(body, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
 
     async def _listed(self, prefixes: list[str]) -> tuple[list[str], bool]:
         found: list[str] = []

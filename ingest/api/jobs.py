@@ -22,13 +22,13 @@ from ingest.api.fields import (
     When,
 )
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, Reply, page_token, unescape
+from ingest.http.requests import Call, File, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError, must_be, whole_from
 from shared.config.settings import MOST_DAYS, flaw_of_shards
 from shared.counters.job_result import JobResults, NoResultError
 from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
-from shared.http.answers import JSON, SECURE
+from shared.http.answers import SECURE
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of
 from shared.model.errors import NotAloneError
@@ -191,7 +191,7 @@ class JobRoutes:
         if not job.asks(kind, prefix, number, span):
             caller.check_prefix(job.prefix)
             raise Problem(409, f"{job._replace(id=id_).taken()}; choose another id", field="id")
-        return Reply(self._said(standing, id_), 202 if new else 200, {**JSON, "Location": f"/v1/jobs/{id_}"})
+        return Reply(self._said(standing, id_), 202 if new else 200, {"Location": f"/v1/jobs/{id_}"})
 
     async def list_jobs(self, call: Call) -> Annotated[Reply, Jobs]:
         """List the jobs that are remembered, at most {MOST_JOBS_LISTED}"""
@@ -205,7 +205,7 @@ class JobRoutes:
         id_ = _id_of(segment)
         return Reply(self._said(await self._known(call.caller, id_), id_))
 
-    async def get_export(self, call: Call, segment: str, asks: ExportAsks) -> Reply:
+    async def get_export(self, call: Call, segment: str, asks: ExportAsks) -> File:
         """Read what an export has written, or what each counter had before a job changed it, in the order of the UTF-8
         bytes of the names
         """
@@ -215,7 +215,7 @@ class JobRoutes:
         except NoResultError as error:
             raise Problem(409, str(error)) from None
         headers = {"Content-Type": "application/x-ndjson", **SECURE}
-        return Reply(lines, 200, headers | ({"Next-Page-Token": page_token(more)} if more else {}))
+        return File(lines, headers | ({"Next-Page-Token": page_token(more)} if more else {}))
 
     async def stop_job(self, call: Call, segment: str) -> Reply:
         """Stop a job. What it has done is kept, but the result of an export is deleted"""

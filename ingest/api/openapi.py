@@ -193,14 +193,15 @@ def _camel(name: str) -> str:
 
 
 def _good(gives: Gives, summary: str) -> Schema:
-    what, description, media_type, headers = gives
+    what, description, media_type, headers, sometimes = gives
     schema = what if isinstance(what, dict) else ref(what.__name__)
     if not description:
         description = summary if isinstance(what, dict) else _line(_text(what)) or summary
     response: Schema = {"description": description}
-    if headers:
+    if headers or sometimes:
         response["headers"] = {
-            name: {"required": True, "schema": TEXT, "description": it} for name, it in headers.items()
+            name: {**({"required": True} if name in headers else {}), "schema": TEXT, "description": it}
+            for name, it in {**headers, **sometimes}.items()
         }
     return response | ({"content": {media_type: {"schema": schema}}} if media_type else {})
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest.api.fields import AnyParameters, Read
-from ingest.http.requests import Call, Query, Reply
+from ingest.http.requests import Call, File, Query
 from shared.http.answers import PUBLIC, SECURE
 from shared.http.shares import FairLock
 from shared.runtime import metrics
@@ -40,28 +40,28 @@ Ready = Callable[[], Awaitable[None]]
 """Raises the error that an increment would be answered with now."""
 
 
-async def console(call: Call, _: AnyParameters) -> Reply:
+async def console(call: Call, _: AnyParameters) -> File:
     """The console, a page for people"""
     return _served(call, PAGE)
 
 
-async def docs(call: Call, _: AnyParameters) -> Reply:
+async def docs(call: Call, _: AnyParameters) -> File:
     """The API as a page for people"""
     return _served(call, PAGE)
 
 
-def serves(name: str) -> Callable[..., Awaitable[Reply]]:
+def serves(name: str) -> Callable[..., Awaitable[File]]:
 
-    async def file(call: Call, _: AnyParameters) -> Reply:
+    async def file(call: Call, _: AnyParameters) -> File:
         return _served(call, name)
 
     return file
 
 
-def _served(call: Call, name: str) -> Reply:
+def _served(call: Call, name: str) -> File:
     body, headers = _read(name)
     has_it = headers["ETag"] in call.headers.get("If-None-Match", "")
-    return Reply(b"", 304, headers) if has_it else Reply(body, 200, headers)
+    return File(b"", headers, 304) if has_it else File(body, headers)
 
 
 @cache
@@ -90,7 +90,7 @@ def _script() -> tuple[bytes, bytes, str]:
     return plain, gzip.compress(plain, mtime=0), sha256(plain).hexdigest()[:16]
 
 
-async def get_script(call: Call, _: ScriptAsks) -> Reply:
+async def get_script(call: Call, _: ScriptAsks) -> File:
     """The script that web pages count with"""
     plain, packed, digest = _script()
     packs = "gzip" in call.headers.get("Accept-Encoding", "").lower()
@@ -98,7 +98,7 @@ async def get_script(call: Call, _: ScriptAsks) -> Reply:
     body, tag = (packed, f'"{digest}-gz"') if packs else (plain, f'"{digest}"')
     reply = call.publicly_cached(body, tag, headers, SCRIPT_AGE)
     if packs and reply.body:
-        return reply._replace(headers={**headers, **(reply.headers or {}), "Content-Encoding": "gzip"})
+        return reply._replace(headers={**reply.headers, "Content-Encoding": "gzip"})
     return reply
 
 
@@ -131,12 +131,12 @@ class ServiceRoutes:
         await self._ready()
         return IsReady("ready")
 
-    async def metrics(self, call: Call, _: AnyParameters) -> Reply:
+    async def metrics(self, call: Call, _: AnyParameters) -> File:
         """Metrics for Prometheus"""
         async with call.caller.turn(self._scrapes):
             body = generate_latest(metrics.REGISTRY)
             await asyncio.sleep(0)  # others want a turn of the event loop
-        return Reply(body, 200, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
+        return File(body, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
 
     async def version(self, _: Call, __: AnyParameters) -> Version:
         """The version of the service"""

@@ -14,7 +14,7 @@ from ingest.access.origins import Pictures
 from ingest.api.fields import Id, Name
 from ingest.api.increments import IncrementRoutes
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, Reply
+from ingest.http.requests import Call, File
 from shared.counters.reader import Reader
 from shared.http.answers import PUBLIC, line
 from shared.model.words import flaw_of_id, flaw_of_name
@@ -169,7 +169,7 @@ class PictureRoutes:
         self._publishing = publishing
         self._reader = reader
 
-    async def get_pixel(self, call: Call, name: str, asks: PixelAsks) -> Reply:
+    async def get_pixel(self, call: Call, name: str, asks: PixelAsks) -> File:
         """Count one, and return a picture of one transparent pixel
 
         For pages and mails that can't run scripts. Counters that are not under a prefix in COUNTERSINK_PIXELS have
@@ -181,9 +181,9 @@ class PictureRoutes:
         if not call.only_head:
             draft = await self._writes.take(name, 1, asks.id, call.caller)
             await self._publishing.durable(draft)
-        return Reply(GIF, 200, {"Content-Type": "image/gif", "Cache-Control": "no-store", **PUBLIC})
+        return File(GIF, {"Content-Type": "image/gif", "Cache-Control": "no-store", **PUBLIC})
 
-    async def get_badge(self, call: Call, name: str, asks: DrawnAsks) -> Reply:
+    async def get_badge(self, call: Call, name: str, asks: DrawnAsks) -> File:
         """A badge with the total, as SVG
 
         Nobody needs a key for it. Counters that are not under a prefix in COUNTERSINK_BADGES have none: 404.
@@ -191,7 +191,7 @@ class PictureRoutes:
         badge = await self._badge(name, asks, asks.style or STYLES[0])
         return _cached(call, badge.svg(), "image/svg+xml")
 
-    async def get_badge_data(self, call: Call, name: str, asks: BadgeAsks) -> Reply:
+    async def get_badge_data(self, call: Call, name: str, asks: BadgeAsks) -> File:
         """A badge with the total, for the endpoint badge of shields.io
 
         Nobody needs a key for it. Counters that are not under a prefix in COUNTERSINK_BADGES have none: 404.
@@ -209,7 +209,7 @@ class PictureRoutes:
         return Badge(name if asks.label is None else asks.label, reading.value, color, style)
 
 
-def _cached(call: Call, body: bytes, media_type: str) -> Reply:
+def _cached(call: Call, body: bytes, media_type: str) -> File:
     headers = {"Content-Type": media_type, "Content-Security-Policy": "default-src 'none'", **PUBLIC}
     return call.publicly_cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, BADGE_AGE)
 

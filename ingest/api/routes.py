@@ -37,6 +37,9 @@ class Gives(NamedTuple):
     """If it is empty, the docstring of the struct describes the answer, or else the summary of the route does."""
     media_type: str = "application/json"
     headers: Mapping[str, str] = {}
+    """What its headers say, if each such answer has them."""
+    sometimes: Mapping[str, str] = {}
+    """Of headers that only some such answers have."""
 
 
 class Takes(NamedTuple):
@@ -156,8 +159,9 @@ _EXPORT: Final = {
         "A line of JSON for each counter. For an export: its `name`, and its `value`, exact at an instant while the job"
         " ran. If the job has `by`, the line is a `Series` with the counter's `value`. For a job of kind `reset`,"
         " `delete` or `expire`: its `name`, and the value `before`, which is exactly what the job took away. Such a job"
-        " also has a result if it failed or was stopped. The last page has no header `Next-Page-Token`.",
+        " also has a result if it failed or was stopped.",
         "application/x-ndjson",
+        sometimes={"Next-Page-Token": "If there is more: send it as `page_token`."},
     )
 }
 _METRICS: Final = {200: Gives(TEXT, media_type="text/plain")}

@@ -155,12 +155,20 @@ encode: Final = Encoder().encode
 
 
 class Reply(NamedTuple):
-    """An answer that is not just 200 and JSON."""
+    """JSON, or what becomes JSON, with another status than 200 or with headers of its own. It is sent as a line."""
 
     body: "bytes | Struct | dict[str, Any]"
     status: int = 200
-    headers: Mapping[str, str] | None = None
-    """All that matter; None for those of JSON."""
+    headers: Mapping[str, str] = {}
+    """Beside those of all JSON answers."""
+
+
+class File(NamedTuple):
+    """An answer that is no JSON, or has an `ETag`: these bytes and these headers, as they are."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    status: int = 200
 
 
 class Call:
@@ -201,9 +209,9 @@ class Call:
         """In this context, `tell` is called when the client seems to hang up."""
         return told_when_it_leaves(self.request, tell)
 
-    def publicly_cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> Reply:
-        """A reply that may be kept for so many seconds; 304 if the client has the one with this tag."""
+    def publicly_cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> File:
+        """An answer that may be kept for so many seconds; 304 if the client has the one with this tag."""
         headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
         known = self.headers.get("If-None-Match", "")
         has_it = known.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in known.split(",")]
-        return Reply(b"", 304, headers) if has_it else Reply(body, 200, headers)
+        return File(b"", headers, 304) if has_it else File(body, headers)

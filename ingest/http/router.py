@@ -24,7 +24,7 @@ from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Call, Query, Reply, encode, name_of, target_of
+from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
 from shared.http.answers import HEADS, JSON, line, written
 from shared.http.front import Front, Handler, front_of
 from shared.http.watchdog import Watchdog
@@ -318,16 +318,17 @@ class Answer(web.Response):
 
 
 def _answer_of(reply: Any) -> web.StreamResponse:
-    """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, or a stream."""
-    if type(reply) is Reply:
-        body, status, headers = reply
-        if headers is None:
-            return Answer(body if isinstance(body, bytes) else encode(body), status)
-        written = (body or None) if isinstance(body, bytes) else line(encode(body))
-        return web.Response(status=status, body=written, headers=headers)
+    """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, a `File`, or a
+    stream.
+    """
     if isinstance(reply, web.StreamResponse):
         return reply
-    return Answer(reply if isinstance(reply, bytes) else encode(reply))
+    if type(reply) is File:
+        return web.Response(status=reply.status, body=reply.body or None, headers=reply.headers)
+    body, status, headers = reply if type(reply) is Reply else (reply, 200, {})
+    answer = Answer(body if isinstance(body, bytes) else encode(body), status)
+    answer.headers.update(headers)
+    return answer
 
 
 def _not_there(methods: Mapping[str, Route], *, is_counter: bool) -> Problem:

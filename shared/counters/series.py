@@ -41,8 +41,8 @@ CLOSED_WITHIN: Final = 5.0
 """Seconds until an answer does without closing periods. On Datastore a flusher that died in a commit holds them open,
 until the server ends its transaction after a minute. Clients wait for 10 seconds.
 """
-_LAST: Final = 253_402_214_400_000
-"""The last day that can be written, in ms since 1970."""
+_LAST_DAY: Final = 253_402_214_400_000
+"""When the last day begins that can be written, 9999-12-31."""
 
 
 class SpanError(CountersinkError):
@@ -206,7 +206,7 @@ def _range(by: str, begin: WallMillis | None, end: WallMillis, oldest: WallMilli
     first one that is kept.
     """
     length = LENGTHS[by]
-    last = _up(min(max(end, 0), _LAST), length)
+    last = _up(min(max(end, 0), _LAST_DAY), length)
     first = last - MOST_POINTS * length if begin is None else _up(begin, length)
     return min(max(first, begin_of(by, oldest)), last), last
 
