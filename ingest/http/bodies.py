@@ -7,7 +7,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -26,20 +27,30 @@ RATIO: Final = 100
 _PART: Final = 4
 """1/4 of the largest body is allowed whatever the ratio: increments of one counter are very much alike."""
 TOO_LARGE: Final = 413
-CODINGS: Final = ("gzip", "deflate")
-_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""The content codings that clients may use, with zlib's `wbits` for each."""
+
+
+class Coding(NamedTuple):
+    stream: Callable[[], Any]
+    """Makes what decompresses: it has `decompress(body, most)`, `eof` and `unused_data`, as in zlib and lzma."""
+    error: type[Exception]
+    """What that raises if the body is not valid."""
+
+
+_GZIP: Final = Coding(partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error)
+_CODINGS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": Coding(zlib.decompressobj, zlib.error)}
+CODINGS: Final = tuple(name for name in _CODINGS if not name.startswith("x-"))
+"""The content codings that clients are told to use."""
 
 
 def allowed(body: bytes, coding: str, limit: int) -> int:
-    if coding not in _WINDOWS:
+    if coding not in _CODINGS:
         return max(len(body), limit)
     return min(limit, max(limit // _PART, RATIO * len(body)))
 
 
 def small(body: bytes, coding: str, most: int, size: int) -> bytes | None:
     """The decompressed body, which may have `most` bytes; None if it has more than `size`."""
-    if most <= size or coding not in _WINDOWS:
+    if most <= size or coding not in _CODINGS:
         return unpacked(body, coding, most)
     try:
         return unpacked(body, coding, size)
@@ -53,17 +64,17 @@ def unpacked(body: bytes, coding: str, most: int) -> bytes:
     """The decompressed body. aiohttp could do this, but it accepts a gzip stream that ends early."""
     if coding == "identity" or not body:
         return body
-    if coding not in _WINDOWS:
+    if coding not in _CODINGS:
         raise Problem(
             415,
             f"the Content-Encoding {coding[:100]!r} is not supported: use {', '.join(CODINGS)} or none",
             field="Content-Encoding",
             headers={"Accept-Encoding": ", ".join(CODINGS)},
         )
-    stream = zlib.decompressobj(_WINDOWS[coding])
+    stream = _CODINGS[coding].stream()
     try:
-        decoded = stream.decompress(body, most + 1)
-    except zlib.error:
+        decoded: bytes = stream.decompress(body, most + 1)
+    except _CODINGS[coding].error:
         raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
     if len(decoded) > most:
         raise too_large(most, f" or {RATIO} times as large as it is when compressed")
