@@ -13,12 +13,12 @@ from ingest.api.counters import READS, ReadRoutes
 from ingest.api.pages import ServiceRoutes
 from ingest.api.receipts import MOST_IN_RECEIPT
 from ingest.parsing.events import MOST_EVENTS
+from ingest.parsing.parse import MOST_IN_BATCH
 from ingest.service import Ingest
 from shared.config.settings import rules_of
 from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check
-from shared.wire.codec import MAX_ITEMS
 from tests.http.both_ways import poll
 from tests.http.service import Service, running
 
@@ -267,6 +267,6 @@ async def test_a_receipt_names_as_many_ids_as_an_answer_has(service: Service) ->
     refused = await service.get("/v1/receipts/" + ".".join(["x"] * (MOST_IN_RECEIPT + 1)))
     assert (refused.status, refused.field) == (422, "receipt")
     assert MOST_IN_RECEIPT >= MOST_EVENTS
-    body = orjson.dumps({"counters": {f"c{number}": 1 for number in range(MAX_ITEMS)}})
+    body = orjson.dumps({"counters": {f"c{number}": 1 for number in range(MOST_IN_BATCH)}})
     receipt = (await service.post("/v1/increments", body)).json["receipt"]
     assert receipt.count(".") + 1 <= MOST_IN_RECEIPT

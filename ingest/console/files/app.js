@@ -1,20 +1,20 @@
 // Shows the page that the address names, asks it for news when something changes and every two seconds, and asks for a
 // key where one is needed.
 
-import { ApiError, key } from "./api.js";
-import { compare } from "./compare.js";
-import { counter } from "./counter.js";
+import { ApiError, authorization, key } from "./api.js";
+import { compare, counter } from "./counter.js";
 import { counters } from "./counters.js";
 import { docs } from "./docs.js";
 import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
 import { deadLetters } from "./letters.js";
-import { follow } from "./live.js";
 import { MOST, hasSlash } from "./pins.js";
 import { pipeline } from "./pipeline.js";
 
 const INTERVAL = 2000;
 const PATIENCE = 300; // milliseconds after which the page says that it waits
+const AT_MOST = 300; // milliseconds between two updates that a stream causes
+const AGAIN = 5_000;
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 const dialog = document.getElementById("key-dialog");
@@ -87,6 +87,33 @@ function show() {
 }
 
 document.addEventListener("visibilitychange", () => shown.follow());
+
+/** Calls back when a stream of the service tells a change, until the signal says stop. Meanwhile the page also asks by itself, now and then. */
+async function follow(path, changed, signal) {
+  while (!signal.aborted) {
+    try {
+      const answer = await fetch(path, { headers: authorization(), cache: "no-store", signal });
+      if (answer.ok) await read(answer.body.getReader(), changed);
+    } catch {
+      // The page has gone on, or the service is away.
+    }
+    await pause(AGAIN);
+  }
+}
+
+async function read(reader, changed) {
+  const decoder = new TextDecoder();
+  while (true) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    if (decoder.decode(value, { stream: true }).includes("data:")) {
+      changed();
+      await pause(AT_MOST);
+    }
+  }
+}
+
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 function tell(text, bad) {
   clearTimeout(waiting);

@@ -1,12 +1,14 @@
-// The page of one counter: its value, its counts by time, its parts, and how fast it changes while the page is open.
+// The page of one counter: its value, its counts by time, its parts, and how fast it changes while the page is open; and
+// the page of several in one chart.
 
 import { administer } from "./administer.js";
 import { counterPath, json } from "./api.js";
-import { changes } from "./changes.js";
 import { panel } from "./chart.js";
 import { RATES, clock, el, fact, fit, heading, inWords, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
 import { series } from "./series.js";
+
+const SHOWN = 6; // changes
 
 export function counter(name, chosen) {
   const rates = new Rates();
@@ -52,4 +54,45 @@ export function counter(name, chosen) {
   }
 
   return { title: name, node, update, stream: () => `${counterPath(name)}/watch` };
+}
+
+/** The last changes that this page has seen, newest first. Rows are made once and their texts move down, so that nothing on the page moves. */
+function changes() {
+  const rows = Array.from({ length: SHOWN }, () => {
+    const cells = [el("td", {}), el("td", { class: "number" }), el("td", { class: "number" })];
+    return { cells, node: el("tr", {}, ...cells) };
+  });
+  const told = el("p", { class: "hint" }, "\u00a0");
+  const table = el("table", { class: "changes" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Seen at"), el("th", { scope: "col", class: "number" }, "Change"), el("th", { scope: "col", class: "number" }, "Value"))),
+    el("tbody", {}, ...rows.map((row) => row.node)));
+  const node = el("section", { class: "card panel" }, el("h2", {}, "Last changes"), table, told);
+  const opened = clock(new Date());
+  const seen = [];
+  let last = null;
+
+  function add(value) {
+    if (last !== null && value !== last) {
+      const by = BigInt(value) - BigInt(last);
+      seen.unshift([clock(new Date()), `${by > 0 ? "+" : "−"}${number(by > 0 ? by : -by)}`, number(value)]);
+      seen.length = Math.min(seen.length, SHOWN);
+    }
+    last = value;
+    table.style.setProperty("--long", Math.max(0, ...seen.map((texts) => texts.join("").length)));
+    rows.forEach(({ cells }, place) => cells.forEach((cell, column) => say(cell, seen[place]?.[column] ?? "")));
+    say(told, seen.length ? "A change may be several increments." : `None since ${opened}.`);
+  }
+
+  return { node, add };
+}
+
+/** The address names the counters, so it can be sent to others. */
+export function compare(names, chosen) {
+  const byTime = series(names, chosen);
+  const node = el("div", {},
+    el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
+    el("h1", {}, names.length === 1 ? "One counter" : `${names.length} counters in one chart`),
+    el("p", { class: "lead" }, "Pins in the list choose them. The address of this page keeps them, and the dates."),
+    byTime.node);
+  return { title: "Chart", node, update: byTime.update };
 }

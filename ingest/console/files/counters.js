@@ -1,11 +1,10 @@
 // The page of all counters: search by a part of the name, live values, rates and trends, the pinned ones first.
 
-import { ApiError, json } from "./api.js";
-import { el, inShort, keep, nameLink, number, rate, say, saveCsv, some } from "./dom.js";
+import { ApiError, json, key } from "./api.js";
+import { copied, el, inShort, keep, nameLink, number, rate, say, saveCsv, some } from "./dom.js";
 import { hasSlash, pins, turn, turnSlash } from "./pins.js";
 import { Rates } from "./rates.js";
 import { RANGES, sparks } from "./sparks.js";
-import { start } from "./start.js";
 
 const FIRST = 100;
 const MOST = 1000; // the service lists no more in one answer
@@ -187,4 +186,22 @@ export function counters(chosen) {
   }
 
   return view;
+}
+
+/** What is shown while nothing has been counted: commands to copy, with the address of this service. */
+function start() {
+  const header = key.get() ? ' -H "Authorization: Bearer $COUNTERSINK_KEY"' : "";
+  const url = location.origin;
+  return el("div", {},
+    el("h1", {}, "Nothing has been counted yet"),
+    el("p", { class: "lead" }, "Copy a command into a terminal. The counter appears here as soon as it counts."),
+    step("Count one", `curl -X POST${header} ${url}/v1/counters/visits`),
+    step("Count once, even if you send it twice", `curl -X POST${header} ${url}/v1/counters/visits -d '{"delta": 5, "id": "order-1041"}'`),
+    step("Count many at once", `curl -X POST${header} ${url}/v1/increments -d '{"counters": {"visits": 3, "page:home": 2}}'`),
+    step("Read the total", `curl${header} ${url}/v1/counters/visits`));
+}
+
+function step(title, command) {
+  const code = el("code", {}, command);
+  return el("section", { class: "card" }, el("h2", {}, title), el("div", { class: "step" }, el("pre", {}, code), copied(code, `Copy: ${title}`)));
 }

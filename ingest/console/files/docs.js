@@ -2,8 +2,7 @@
 
 import { json } from "./api.js";
 import { el } from "./dom.js";
-import { resolved } from "./example.js";
-import { trial } from "./try.js";
+import { resolved, trial } from "./try.js";
 
 const METHODS = ["get", "post", "put", "delete"];
 

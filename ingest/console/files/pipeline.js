@@ -1,11 +1,9 @@
-// The way of increments through this process at a glance, read from /metrics.
+// The way of increments through this process at a glance, read from /metrics; and the processes.
 
-import { ApiError, text } from "./api.js";
+import { ApiError, json, text } from "./api.js";
 import { panel } from "./chart.js";
 import { checks } from "./checks.js";
-import { COUNTS, RATES, TIMES, el, fact, fit } from "./dom.js";
-import { fleet } from "./fleet.js";
-import { Metrics, START } from "./metrics.js";
+import { COUNTS, RATES, TIMES, clock, el, fact, fit, period, say } from "./dom.js";
 import { Rates } from "./rates.js";
 
 const FACTS = {
@@ -33,6 +31,18 @@ const PANELS = {
   spool: [["Envelopes of the spool", RATES, ["taken", "sent"]], (_, now) => [now.spooled_envelopes_total, now.forwarded_envelopes_total]],
 };
 const mean = (now, name) => (now[`${name}_count`] ? now[`${name}_sum`] / now[`${name}_count`] : null);
+
+const START = "start_time_seconds";
+const SAMPLE = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/;
+const LABEL = /([a-z_]+)="((?:[^"\\]|\\.)*)"/g;
+const EVERY = 10_000; // milliseconds between two looks at the fleet
+const STATES = {
+  joined: "its increments are in the shared overlay",
+  apart: "the shared overlay may lack some of its increments",
+  stopped: "stopped; some of its increments are not applied yet",
+  struck: "taken for dead",
+  "at work": "at work",
+};
 
 export function pipeline() {
   const rates = new Map(); // by the start of the process, since several may answer in turn
@@ -86,4 +96,74 @@ export function pipeline() {
   }
 
   return { title: "Pipeline", node, update };
+}
+
+/** The text format of Prometheus. */
+class Metrics {
+  #samples = new Map();
+
+  constructor(exposition) {
+    for (const line of exposition.split("\n")) {
+      const found = SAMPLE.exec(line);
+      if (!found) continue;
+      const labels = Object.fromEntries([...(found[2] ?? "").matchAll(LABEL)].map(([, name, value]) => [name, value]));
+      const samples = this.#samples.get(found[1]) ?? [];
+      samples.push([labels, Number(found[3])]);
+      this.#samples.set(found[1], samples);
+    }
+  }
+
+  /** All samples of a metric, as labels and value. */
+  all(name) {
+    return this.#samples.get(`countersink_${name}`) ?? [];
+  }
+
+  /** The kind of broker, which the process may not tell. */
+  get broker() {
+    return this.all(START)[0]?.[0].broker;
+  }
+
+  /** The sum of all samples, or undefined if there is none. */
+  sum(name) {
+    const found = this.all(name);
+    return found.length ? found.reduce((sum, [, value]) => sum + value, 0) : undefined;
+  }
+}
+
+/** The processes: the one that answers, as its metrics say it, and those that the store knows. */
+function fleet() {
+  const own = el("p", { class: "own" }, "\u00a0");
+  const told = el("p", { class: "hint" }, "\u00a0");
+  const body = el("tbody");
+  const table = el("table", { class: "fleet", hidden: true },
+    el("thead", {}, el("tr", {}, ...["Process", "Role", "State"].map((name) => el("th", { scope: "col" }, name)))), body);
+  const node = el("section", { class: "card" }, el("h2", {}, "Processes"), own, table, told);
+  let next = 0;
+
+  async function update(metrics, answered) {
+    const [[parts, since]] = [...metrics.all(START), [null]];
+    const begun = parts && new Date(since * 1000);
+    say(own, parts
+      ? `This process has been up since ${period(begun, 1)}:${clock(begun).slice(-2)}. Broker: ${parts.broker}. Store: ${parts.store}. Overlay: ${parts.overlay}.${answered > 1 ? ` ${answered} processes answer this page in turn, each with its own numbers.` : ""}`
+      : "This process does not say which broker and store it uses.");
+    if (performance.now() < next) return;
+    next = performance.now() + EVERY;
+    try {
+      show(await json("/v1/fleet"));
+    } catch (error) {
+      if (!(error instanceof ApiError) || ![403, 404].includes(error.status)) throw error;
+      next = Infinity;
+      say(told, error.status === 403 ? "A key with the scope admin shows the others." : "All processes share one file, which has no list of them.");
+    }
+  }
+
+  function show(found) {
+    const row = (role) => (one) => el("tr", {}, el("td", {}, el("code", {}, one.id)), el("td", {}, role),
+      el("td", {}, STATES[one.state] + (one.spool && one.state !== "joined" ? "; it may have envelopes in its spool" : "")));
+    body.replaceChildren(...found.ingests.map(row("ingest")), ...found.flushers.map(row("flusher")));
+    table.hidden = !body.children.length;
+    say(told, found.whole ? "Reads can be exact." : "Reads are not exact now: a process may have accepted increments that the others do not see.");
+  }
+
+  return { node, update };
 }
