@@ -16,11 +16,12 @@ from shared.datastore.client import DatastoreClient
 from shared.datastore.feed import DatastoreFeedBook
 from shared.datastore.store import DatastoreStore
 from shared.datastore.thresholds import generation
-from shared.model.buckets import Millis, StoreMillis
+from shared.model.buckets import Millis, Monotonic, StoreMillis
 from shared.model.errors import TransientError
 from shared.model.feed import NOTHING, Told, told
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime import metrics
+from shared.runtime.clock import SystemClock
 from tests.emulators.datastore_fixtures import Datastore, insist
 from tests.unit.feed.test_month import Consumer, KilledError
 
@@ -32,7 +33,7 @@ LEVELS = {name: [*range(10, 3_000, 10)] if name.startswith("page:") else [5, 40]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BELIEVED", 0.0)
+    monkeypatch.setattr(feed, "BELIEVED", -1.0)
     monkeypatch.setattr(thresholds, "FOLLOWED", -(10**9))
     monkeypatch.setattr(thresholds, "ROWS", 3)
     monkeypatch.setattr(thresholds, "DELETES_AT_ONCE", 2)
@@ -209,7 +210,15 @@ async def test_new_rules_hold_when_no_commit_follows_others(
     assert world.consumer.reached == {"0/20/page:a"}
 
 
+class StoppedClock(SystemClock):
+    """Nothing that was read becomes stale, however long the machine stands still: no read more, and none less."""
+
+    def monotonic(self) -> Monotonic:
+        return Monotonic(0.0)
+
+
 async def test_telling_costs_what_the_plan_says(datastore: Datastore) -> None:
+    datastore.clock = StoppedClock()
     world = World(datastore, await datastore.store())
     book = (await world.teller())._book
 
