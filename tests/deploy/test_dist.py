@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 
 import countersink
-from tests.deploy.programs import run
+from tests.deploy.programs import downloaded, run
 from tests.meta.checkout import ROOT, tracked
 from tests.once import once
 
@@ -38,16 +38,10 @@ ORIGINS: Final = ("the documents", "sources")
 """Both are built on the way; `tests/meta` installs the wheels of the checkout."""
 
 
-def download(folder: Path) -> None:
-    """The packages of the lock. pip may have them in its cache."""
-    command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes")
-    run(*command, "--dest", folder, "--requirement", ROOT / "requirements" / "server.txt")
-
-
 @pytest.fixture
 def pip(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Variables for pip: it finds the packages of the lock, and asks no index."""
-    there = once(tmp_path_factory, "downloads", download)
+    """Variables for pip: it finds the packages of the locks, and asks no index."""
+    there = downloaded(tmp_path_factory, f"{sys.version_info[0]}.{sys.version_info[1]}")
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(there), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -20,9 +19,9 @@ import yaml
 from countersink_server.cli.main import parser_of_all
 from countersink_server.serve.logs import JsonLines
 from deploy.free_ports import free_port
-from deploy.sbom import FILE, LOCKS
+from deploy.sbom import FILE
 from shared.config.settings import Settings
-from tests.deploy.programs import MOST_SECONDS, run
+from tests.deploy.programs import MOST_SECONDS, downloaded, run
 from tests.meta.checkout import ROOT
 from tests.needs import missing, program
 
@@ -32,37 +31,17 @@ DATA: Final = "/var/lib/countersink"
 CACHE: Final = "/var/cache/countersink"
 BASE_PYTHON: Final = "3.11"
 """The Python of Debian 12, of which the base is made."""
+PACKAGES: Final = (
+    *("base-files", "base-passwd", "coreutils", "dash", "debconf", "diffutils", "dpkg", "findutils", "grep"),
+    *("libc-bin", "mawk", "perl-base", "sed", "python3", "python3-venv"),
+)
+"""Those of the base: Python, a shell, and what it takes to install them."""
 START_UP: Final = 60.0
 
 
 class Image(NamedTuple):
     root: Path
     config: dict[str, Any]
-
-
-def without_markers(lock: str) -> str:
-    """Packages that this Python does not need, and that of the base may."""
-    return re.sub(r" ; [^\\\n]*", "", lock)
-
-
-def wheels(folder: Path) -> Path:
-    """All wheels of the image, with the hashes of the locks. Returns a configuration for pip that knows only them."""
-    lock = folder / "lock.txt"
-    lock.write_text("".join(without_markers((ROOT / name).read_text()) for name in LOCKS))
-    download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
-    run(
-        *download,
-        "--python-version",
-        BASE_PYTHON,
-        "--require-hashes",
-        "--dest",
-        folder / "wheels",
-        "--requirement",
-        lock,
-    )
-    configuration = folder / "pip.conf"
-    configuration.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-    return configuration
 
 
 @pytest.fixture
@@ -73,35 +52,38 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def image(folder: Path) -> Iterator[Image]:
+def image(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """Built by buildah on a base of Debian's packages. No registry of images is needed."""
     if os.geteuid() != 0:
         missing("only root can mount an image")
     tools = {name: program(name) for name in ("buildah", "mmdebstrap", "bwrap", "setpriv")}
-    buildah = (tools["buildah"], "--storage-driver", "vfs", "--root", folder / "store", "--runroot", folder / "run")
-    chroot = {"BUILDAH_ISOLATION": "chroot"}
-    packages = "--include=python3,python3-venv,ca-certificates"
-    run(tools["mmdebstrap"], "--quiet", "--variant=minbase", packages, "bookworm", folder / "base.tar")
-    base = run(*buildah, "from", "scratch", more=chroot).strip()
-    run(*buildah, "add", "--quiet", base, folder / "base.tar", "/", more=chroot)
-    run(*buildah, "commit", "--quiet", "--rm", base, "localhost/base", more=chroot)
-    (folder / "base.tar").unlink()
-    volumes = ("--volume", f"{wheels(folder)}:/etc/pip.conf:ro", "--volume", f"{folder / 'wheels'}:/wheels:ro")
-    arguments = ("--format", "docker", "--layers=false", "--pull-never", "--build-arg", "BASE=localhost/base", *volumes)
-    run(*buildah, "build", *arguments, "--file", DOCKERFILE, "--tag", "localhost/countersink", ROOT, more=chroot)
-    said = json.loads(run(*buildah, "inspect", "--type", "image", "localhost/countersink"))
-    container = run(*buildah, "from", "--pull-never", "localhost/countersink", more=chroot).strip()
-    root = Path(run(*buildah, "mount", container).strip())
-    for above in root.parents:  # the user of the image has to get there
-        if above == Path("/"):
-            break
-        above.chmod(above.stat().st_mode | 0o111)
+    files = ("--root", folder / "store", "--runroot", folder / "run")
+
+    def buildah(*words: str | Path) -> str:
+        return run(tools["buildah"], *files, *words, more={"BUILDAH_ISOLATION": "chroot"}).strip()
+
+    def mounted(container: str) -> Path:
+        return Path(buildah("mount", container))
+
     try:
+        base = buildah("from", "scratch")
+        included = f"--include={','.join(PACKAGES)}"
+        run(tools["mmdebstrap"], "--quiet", "--variant=custom", included, "bookworm", mounted(base))
+        buildah("commit", "--quiet", "--rm", base, "localhost/base")
+        wheels, configuration = downloaded(tmp_path_factory, BASE_PYTHON), folder / "pip.conf"
+        configuration.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+        volumes = ("--volume", f"{configuration}:/etc/pip.conf:ro", "--volume", f"{wheels}:/wheels:ro")
+        arguments = ("--format", "docker", "--layers=false", "--pull-never", "--build-arg", "BASE=localhost/base")
+        buildah("build", *arguments, *volumes, "--file", DOCKERFILE, "--tag", "localhost/countersink", ROOT)
+        said = json.loads(buildah("inspect", "--type", "image", "localhost/countersink"))
+        root = mounted(buildah("from", "--pull-never", "localhost/countersink"))
+        for above in root.parents:  # the user of the image has to get there
+            if above == Path("/"):
+                break
+            above.chmod(above.stat().st_mode | 0o111)
         yield Image(root, said["Docker"]["config"])
     finally:
-        run(*buildah, "umount", container)
-        run(*buildah, "rm", "--all")
-        run(*buildah, "rmi", "--all", "--force")
+        buildah("umount", "--all")
 
 
 def within(image: Image, folders: Path, *, owner: int = int(USER), mode: int = 0o700) -> list[str]:
