@@ -89,8 +89,8 @@ LONG = tuple(
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="short rounds of few rows, within a minute; fails if a ratio fell below"
-        f" those in {quick.KEPT.name} beyond noise. With --only: a look at these rows",
+        "--quick", action="store_true", help="short rounds of few rows, within half a minute; fails if a ratio fell"
+        f" below those in {quick.KEPT.name} beyond noise. With --only: a look at these rows",
     )  # fmt: skip
     parser.add_argument("--against", type=Path, default=quick.KEPT, metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
         help=f"a row, or how several begin: {', '.join(ROWS)}. Only if named: {', '.join(LONG)}",
     )
     parser.add_argument("--seconds", type=float, help="of the memory row (30)")
-    parser.add_argument("--rounds", type=int, help="of each comparison (3; 5 with --quick; 2 on emulators)")
+    parser.add_argument("--rounds", type=int, help="of each comparison (3; 2 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
     parser.add_argument("--counters", type=int, help="of the map rows (100,000)")
     parser.add_argument("--out", type=Path, help=f"the results: of a whole run, or with --only in the"
@@ -142,7 +142,7 @@ def main() -> None:
             folder=folder,
             data=folder.parent,
             bodies=shapes.bodies(folder),
-            rounds=asked.rounds or (5 if asked.quick else 3),
+            rounds=asked.rounds or 3,
             cloud_rounds=asked.rounds or 2,
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
