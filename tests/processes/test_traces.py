@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from shared.model.errors import SettingsError
 from shared.runtime.traces import Trace
+from shared.wiring.process import metrics_pusher_of, traces_of
 from tests.http.keys import keys_file
 from tests.processes.collector import Collector, Seen, collecting
 from tests.processes.harness import Processes, processes
@@ -68,19 +70,46 @@ def serve(data: Path, how: str, **settings: str) -> tuple[int, str, str, int]:
     return process.returncode, output, log, status
 
 
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None]:
+    """Sets these variables of OpenTelemetry, and no others."""
+
+    def set_them(settings: Mapping[str, str]) -> None:
+        for name in [name for name in os.environ if name.startswith("OTEL_")]:
+            monkeypatch.delenv(name)
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+
+    return set_them
+
+
+def pusher_of(version: str) -> object:
+    return metrics_pusher_of(version, 0.0)
+
+
+def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(tmp_path: Path) -> None:
+    code, output, log, status = serve(tmp_path, "with")
+    assert (code, status, log) == (0, 202, "")
+    assert output.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {ENDPOINT: ""},
         {ENDPOINT: NOWHERE, "OTEL_SDK_DISABLED": "true"},
         {ENDPOINT: NOWHERE, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"},
     ],
 )
-def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(tmp_path: Path, settings: dict[str, str]) -> None:
-    code, output, log, status = serve(tmp_path, "with", **settings)
-    assert (code, status, log) == (0, 202, "")
-    assert output.splitlines()[-1] == "[]"
+def test_nor_is_it_where_nothing_is_to_be_exported(
+    settings: dict[str, str],
+    variables: Callable[[Mapping[str, str]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    variables(settings)
+    monkeypatch.setitem(sys.modules, "shared.runtime.otlp", None)  # an import would fail, and the log would say so
+    assert (traces_of("1"), pusher_of("1"), caplog.messages) == (None, None, [])
 
 
 def test_with_an_endpoint_it_is_imported(tmp_path: Path) -> None:
@@ -89,39 +118,47 @@ def test_with_an_endpoint_it_is_imported(tmp_path: Path) -> None:
     assert "opentelemetry.sdk.trace" in output.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("how", "settings", "said"),
-    [
-        ("without", {}, "install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)"),
-        ("with", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is grpc"),
-    ],
-)
-def test_it_counts_where_spans_cannot_be_exported(
-    tmp_path: Path, how: str, settings: dict[str, str], said: str
-) -> None:
-    code, output, log, status = serve(tmp_path, how, **{ENDPOINT: NOWHERE, **settings})
+def test_it_counts_where_the_extra_is_missing(tmp_path: Path) -> None:
+    code, output, log, status = serve(tmp_path, "without", **{ENDPOINT: NOWHERE})
     assert (code, status) == (0, 202)
     assert "opentelemetry.sdk" not in output.splitlines()[-1]
     spans, metrics = log.splitlines()
     assert ("no spans are exported" in spans, "no metrics are exported" in metrics) == (True, True)
-    assert said in spans
-    assert said in metrics
+    for said in (spans, metrics):
+        assert "install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)" in said
+
+
+def test_nothing_is_exported_by_a_protocol_that_is_unknown(
+    variables: Callable[[Mapping[str, str]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    variables({ENDPOINT: NOWHERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert (traces_of("1"), pusher_of("1")) == (None, None)
+    spans, metrics = caplog.messages
+    assert ("no spans are exported" in spans, "no metrics are exported" in metrics) == (True, True)
+    assert all("OTEL_EXPORTER_OTLP_PROTOCOL is grpc" in said for said in (spans, metrics))
+
+
+def test_a_wrong_variable_ends_the_start(tmp_path: Path) -> None:
+    code, _, log, _ = serve(tmp_path, "with", **{ENDPOINT: "127.0.0.1:4318"})
+    assert code == 1
+    (line,) = log.splitlines()
+    assert ENDPOINT in line
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("make", "settings"),
     [
-        {ENDPOINT: "127.0.0.1:4318"},
-        {ENDPOINT: NOWHERE, "OTEL_BSP_MAX_QUEUE_SIZE": "0"},
-        {ENDPOINT: NOWHERE, "OTEL_METRIC_EXPORT_INTERVAL": "0"},
-        {ENDPOINT: NOWHERE, "OTEL_METRIC_EXPORT_INTERVAL": "1 min"},
+        (traces_of, {"OTEL_BSP_MAX_QUEUE_SIZE": "0"}),
+        (pusher_of, {"OTEL_METRIC_EXPORT_INTERVAL": "0"}),
+        (pusher_of, {"OTEL_METRIC_EXPORT_INTERVAL": "1 min"}),
     ],
 )
-def test_a_wrong_variable_ends_the_start(tmp_path: Path, settings: dict[str, str]) -> None:
-    code, _, log, _ = serve(tmp_path, "with", **settings)
-    assert code == 1
-    (line,) = log.splitlines()
-    assert "OTEL_" in line
+def test_so_does_a_wrong_number(
+    make: Callable[[str], object], settings: dict[str, str], variables: Callable[[Mapping[str, str]], None]
+) -> None:
+    variables({ENDPOINT: NOWHERE, **settings})
+    with pytest.raises(SettingsError, match="OTEL_"):
+        make("1")
 
 
 async def test_a_collector_that_is_away_holds_nothing_up(started: Processes, tmp_path: Path) -> None:
