@@ -87,6 +87,7 @@ async def works(command: Sequence[str], url: str, folder: Path) -> None:
         "COUNTERSINK_BROKER": f"sqlite:///{folder}/.countersink/countersink.db",
         "XDG_STATE_HOME": f"{folder}/.countersink-state",
         "PYTHONPATH": str(ROOT),
+        "GOFLAGS": "-race",  # as tests.clients build, so that Go's own packages are built once
     }
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
