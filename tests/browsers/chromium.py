@@ -65,6 +65,8 @@ class Chromium(Process):
 
 
 class _Page(Tab):
+    has_schemes = True
+
     async def run(self, script: str) -> Any:
         found = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, (script[:200], found)

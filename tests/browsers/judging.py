@@ -21,6 +21,8 @@ async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
     """Judge the page in each look, and keep pictures of it where COUNTERSINK_SCREENSHOTS says."""
     folder = Path(os.environ.get("COUNTERSINK_SCREENSHOTS", tmp_path))
     for look, how in LOOKS.items():
+        if how[2] == "dark" and not tab.has_schemes:
+            continue
         await tab.looks(*how)
         await tab.picture(folder / f"{name}-{look}.png")
         assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide: {look}"

@@ -25,8 +25,9 @@ A_SECOND: Final = {
     "page:pricing": 10, "signup": 1, "vote:42": 3,
 }  # fmt: skip
 HOURS: Final = 24 * 15
-SHOWN: Final = 75.0
-"""Seconds that the charts show."""
+SHOWN: Final = 300
+"""Turns of the traffic that the charts show: 75 seconds."""
+DRAWN: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 TRY: Final = """
 const one = [...document.querySelectorAll("details")].find(
   one => one.querySelector("summary")?.innerText.replace(/\\s+/g, " ").includes("POST /v1/increments"));
@@ -58,9 +59,11 @@ async def history(service: Service, chance: random.Random) -> None:
     metrics.START.labels("sqlite", "sqlite", "memory").set(time.time())
 
 
-async def traffic(service: Service, chance: random.Random) -> None:
-    """About what `A_SECOND` says, in waves."""
+async def traffic(service: Service, chance: random.Random, shown: asyncio.Event) -> None:
+    """About what `A_SECOND` says, in waves. Sets the event when the charts have enough of it."""
     for turn in count():
+        if turn == SHOWN:
+            shown.set()
         wave = 1 + 0.6 * math.sin(turn / 60 + 3)
         due = {name: int(each * wave / 4 + chance.random()) for name, each in A_SECOND.items()}
         await service.post("/v1/increments", json.dumps({"counters": {n: d for n, d in due.items() if d}}).encode())
@@ -69,7 +72,7 @@ async def traffic(service: Service, chance: random.Random) -> None:
 
 async def take(tab: Tab, name: str, height: int, scheme: str = "light") -> None:
     await tab.looks(1200, height, scheme)
-    await asyncio.sleep(SHOWN if name not in {"chart", "docs"} else 1)
+    await tab.run(DRAWN)
     await tab.picture(TO / f"{name}.png")
 
 
@@ -86,11 +89,13 @@ async def main() -> None:
             profile.mkdir()
             browser = Chromium(profile)
             async with service.applying(), browser.tab() as list_, browser.tab() as one, browser.tab() as flow:
-                moving = asyncio.create_task(traffic(service, chance))
+                shown = asyncio.Event()
+                moving = asyncio.create_task(traffic(service, chance, shown))
                 await list_.show(service.url, "8 counters.")
                 await list_.run(PIN)
                 await one.show(f"{service.url}/#/counter/page%3Ahome", "Change this counter")
                 await flow.show(f"{service.url}/#/pipeline", "All processes share one file")
+                await shown.wait()
                 await asyncio.gather(
                     take(list_, "counters", 740), take(one, "counter", 1352), take(flow, "pipeline", 1428, "dark")
                 )

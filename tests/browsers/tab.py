@@ -19,6 +19,9 @@ addEventListener("securitypolicyviolation", found => console.error(`${found.viol
 class Tab(ABC):
     """One page, and what went wrong in it. Commands and events are JSON on a websocket."""
 
+    has_schemes = False
+    """Whether a test can choose the colour scheme that the user prefers."""
+
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -79,7 +82,7 @@ class Tab(ABC):
 
     @abstractmethod
     async def looks(self, width: int, height: int, scheme: str) -> None:
-        """Change the size of the window. Where a test can choose the colour scheme that the user prefers, choose it."""
+        """Change the size of the window, and the colour scheme if `has_schemes`."""
 
     @abstractmethod
     async def _picture(self) -> str:

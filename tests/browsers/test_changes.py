@@ -88,7 +88,7 @@ async def test_a_value_that_somebody_else_sets_is_no_rate(service: Service, tab:
     for page in ("", "#/counter/a"):
         await tab.show(f"{service.url}/{page}", "Live")
         await tab.run(RATES)
-        for _ in range(3):
+        for _ in range(2):
             await tab.until("document.querySelector('main').innerText.includes('0/s')")
             value += 2_000_000
             assert (await service.ask("PUT", "/v1/counters/a", b'{"value": %d}' % value)).status == 200

@@ -52,10 +52,10 @@ async def test_nothing_jumps(
     await tab.looks(*size, "light")
     await tab.go(service.url + path)
     await tab.until("document.getElementById('state')?.textContent === 'Live'")
-    for step in range(4 if live else 0):
+    for delta in (1, 1_000) if live else ():
         await tab.until(f"/\\d/.test({live})")
         before = await tab.run(live)
-        await service.incr("page:home", b'{"delta": %d}' % 10**step)
+        await service.incr("page:home", b'{"delta": %d}' % delta)
         await service.apply()
         await tab.until(f"({live}) !== {before!r}")
     amount, what = await shifted(tab)

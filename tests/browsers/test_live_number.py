@@ -57,7 +57,9 @@ async def test_a_page_shows_the_largest_and_keeps_up(tmp_path: Path, home: Site,
 
         await count(b'{"counters": {"score:alice": 1200, "score:bob": 45, "other": 9999}}')
         snippet = LARGEST.replace("https://counts.example.com", service.url).replace("cpk_board_\u2026", keys["board"])
-        home.page = snippet.replace("setTimeout(again, 5000)", "setTimeout(again, 50)").replace("&max_age=5", "")
+        home.page = snippet.replace("setTimeout(again, 5000)", "setTimeout(again, 50)").replace(
+            "max_age=5", "max_age=0"
+        )
         await page.go(home.origin)
         shown = "[...document.querySelectorAll('#board li')].map(line => line.textContent).join() == {!r}"
         await page.until(shown.format("alice 1,200,bob 45"))
