@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +87,12 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 
 def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).parts[0]
+    return _folder_of(item.path)
+
+
+@cache
+def _folder_of(file: Path) -> str:
+    return file.relative_to(Path(__file__).parent).parts[0]
 
 
 def pytest_xdist_auto_num_workers() -> int:
