@@ -34,9 +34,8 @@ from bench import (
     watching,
 )
 from bench.emulators import Emulators, MissingError
-from bench.figures import Row, table
+from bench.figures import Plan, Row, table
 from bench.peers import rows as peers
-from bench.plan import Plan
 from bench.rivals import Rivals
 
 ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {

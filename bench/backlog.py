@@ -13,8 +13,7 @@ from typing import Final
 import orjson
 
 from bench import machine, servers
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 
 BATCH: Final = 1_000
 AT_ONCE: Final = 5

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench import load, machine, servers
-from bench.figures import Figure, Row, compare
+from bench.figures import Figure, Plan, Row, compare
 from bench.load import Load
-from bench.plan import Plan
 from bench.shapes import BATCH, Shape
 
 TARGET = 0.4

@@ -8,8 +8,7 @@ from typing import Any, Final
 import orjson
 
 from bench import servers
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 
 MOST_RATIO: Final = 5.0
 LEAST_RATE: Final = 1_000_000

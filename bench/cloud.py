@@ -10,9 +10,8 @@ from typing import Final
 from bench import load
 from bench.deployment import Deployment, deployed
 from bench.emulators import FIRESTORE
-from bench.figures import Figure, Row, compare
+from bench.figures import Figure, Plan, Row, compare
 from bench.load import Load
-from bench.plan import Plan
 from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
 
 STORE: Final = FIRESTORE

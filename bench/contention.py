@@ -16,17 +16,18 @@ import orjson
 
 from bench.contended import Scene
 from bench.emulators import FIRESTORE, PROJECT
-from bench.figures import Figure, Row
-from bench.limited import LimitedStore
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from bench.plot import Panel, draw
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore
-from shared.model.buckets import Monotonic, WallSeconds
+from shared.model.buckets import Instant, Monotonic, WallSeconds
+from shared.model.errors import ContendedError
+from shared.model.words import Commit
 from shared.ports.store import Store
-from shared.runtime.clock import SystemClock
+from shared.runtime.clock import Clock, SystemClock
 from tests.interleavings.simulation.loop import VirtualLoop
+from tests.world.memory.store import MemoryStore
 
 COUNTS: Final = (1, 2, 5, 10, 20, 50)
 ENOUGH: Final = 0.9
@@ -41,6 +42,35 @@ TITLES: Final = {
     SIMULATED: "simulated: an entity takes a write a second",
     FIRESTORE: "Firestore emulator in Datastore mode",
 }
+
+HOLDS: Final = 1.0
+"""Seconds for which a write keeps an entity from the next one: once a second is the guidance."""
+TAKES: Final = 0.03
+"""Seconds of a commit that waits for nobody."""
+PATIENCE: Final = 2.0
+"""Seconds after which a commit that waits for an entity is ABORTED."""
+
+
+class LimitedStore(MemoryStore):
+    """A store in memory whose entities take only so many writes, so that writers of one stand in line: what Google says
+    of its own, and no emulator shows.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._free: dict[tuple[str, int], float] = {}
+
+    async def apply(self, commit: Commit) -> Instant:
+        now = self._clock.monotonic()
+        shards = [(add.counter, add.shard) for add in commit.adds]
+        turn = max(now, *(self._free.get(shard, now) for shard in shards))
+        if turn - now > PATIENCE:
+            await asyncio.sleep(PATIENCE)
+            raise ContendedError("too much contention on these entities")
+        for shard in shards:
+            self._free[shard] = turn + HOLDS
+        await asyncio.sleep(turn - now + TAKES)
+        return await super().apply(commit)
 
 
 class _Clock:

@@ -1,9 +1,40 @@
-"""Figures of several rounds, and the rows of the table."""
+"""The plan of a run, figures of several rounds, and the rows of the table."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.emulators import Emulators
+    from bench.rivals import Rivals
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how often one run measures everything."""
+
+    folder: Path
+    """For data and bodies, ours alone."""
+    data: Path
+    """The folder that it is in, where servers that run as another user may have folders of their own."""
+    bodies: dict[str, Path]
+    rounds: int
+    """Of rows with a target; three do for the others."""
+    cloud_rounds: int
+    """Of rows on emulators, which take longer."""
+    seconds: float
+    """Of one load in one round."""
+    sustained: float
+    """Seconds of the memory row."""
+    names: int
+    """Of each simulated key space."""
+    counters: int
+    """That a job visits."""
+    emulators: "Emulators"
+    rivals: "Rivals"
+    """The original algorithm on them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from shared.model.buckets import StoreMillis
 from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt, ShardAdd

@@ -13,8 +13,7 @@ from typing import Final
 from uuid import uuid4
 
 from bench.emulators import FIRESTORE, PROJECT
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from flusher.jobs.kinds import IN_COMMIT, Adding
 from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker

@@ -11,8 +11,7 @@ from typing import Final
 import orjson
 
 from bench import machine, servers
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 
 BATCH: Final = 10_000
 PAGE: Final = 1_000

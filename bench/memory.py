@@ -4,8 +4,7 @@ import threading
 import time
 
 from bench import load, machine, servers
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from bench.shapes import BATCH, COUNTER, Shape, counter_path
 
 MOST_GROWTH = 1.2

@@ -8,8 +8,7 @@ from typing import Any, Final
 from bench import load
 from bench.deployment import Deployment, Operations, deployed
 from bench.emulators import FIRESTORE
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
 
 RATE: Final = 5_000

@@ -1,4 +1,8 @@
-"""Starts and stops what is measured: Countersink by its command line, and the references."""
+"""Starts and stops what is measured: Countersink by its command line, and the references.
+
+`python -m bench.servers [--plain] up …` is `countersink up …`, but aiohttp gets every request: what the fast path is
+measured against. `--plain`: answers are aiohttp's own, too.
+"""
 
 import contextlib
 import http.client
@@ -10,14 +14,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from bench import machine
 
 COUNTERSINK: Final = (sys.executable, "-m", "countersink")
-WITHOUT_FAST_PATH: Final = (sys.executable, "-m", "bench.without_fast_path")
+WITHOUT_FAST_PATH: Final = (sys.executable, "-m", "bench.servers")
 PLAIN: Final = (*WITHOUT_FAST_PATH, "--plain")
 EMPTY: Final = (sys.executable, "-m", "bench.empty")
 _URL: Final = re.compile(rb"http://[\w.\[\]:]+:\d+")
@@ -147,3 +153,25 @@ def _url(started: "subprocess.Popen[bytes]") -> str:
             if found := _URL.search(said):
                 return found[0].decode()
     raise RuntimeError(f"the server did not say where it listens: {said.decode(errors='replace')}")
+
+
+def without_fast_path(arguments: list[str]) -> None:
+    from aiohttp import web  # noqa: PLC0415 (this and the service: only in the process that serves)
+
+    from countersink_server.cli.main import main  # noqa: PLC0415
+    from ingest.service import Ingest  # noqa: PLC0415
+    from shared.http.answers import JSON  # noqa: PLC0415
+
+    def plain(body: bytes, status: int = 200) -> web.Response:
+        return web.Response(body=body, status=status, headers=JSON)
+
+    with contextlib.ExitStack() as patched:
+        patched.enter_context(patch("countersink_server.serve.run.Ingest", partial(Ingest, short=False)))
+        if arguments[:1] == ["--plain"]:
+            patched.enter_context(patch("ingest.http.router.Answer", plain))
+            arguments = arguments[1:]
+        main(arguments)
+
+
+if __name__ == "__main__":
+    without_fast_path(sys.argv[1:])

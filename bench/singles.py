@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable
 
 from bench import load, servers
-from bench.figures import Figure, Row, compare
+from bench.figures import Figure, Plan, Row, compare
 from bench.load import CONNECTIONS, Load
-from bench.plan import Plan
 from bench.servers import Server
 from bench.shapes import COUNTER, Shape, counter_path
 

@@ -9,8 +9,7 @@ from functools import partial
 from math import ceil, log2
 from typing import Final
 
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from tests.unit.model.key_space.spaces import SPACES
 from tests.unit.model.key_space.virtual import VirtualStore
 from tests.unit.model.key_space.walk import walk

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import machine, servers
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 
 STREAMS: Final = 1_000
 """Of one counter, and as many of different ones."""

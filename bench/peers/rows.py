@@ -11,11 +11,10 @@ from typing import Final
 
 from bench import load, servers
 from bench.emulators import MissingError
-from bench.figures import Figure, Row
+from bench.figures import Figure, Plan, Row
 from bench.load import Load
 from bench.peers import asgi, postgres, statsd, webdis
 from bench.peers.peer import Counting, Peer
-from bench.plan import Plan
 from bench.servers import Server
 from bench.shapes import BATCH, COUNTER, Shape, counter_path
 

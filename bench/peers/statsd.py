@@ -17,9 +17,8 @@ from typing import Final
 
 from bench import machine, servers
 from bench.emulators import MissingError
-from bench.figures import Figure, Row, compare
+from bench.figures import Figure, Plan, Row, compare
 from bench.peers.peer import listens, started, tool
-from bench.plan import Plan
 from deploy.free_ports import free_port
 
 NAME: Final = "views"
@@ -107,9 +106,24 @@ def row(plan: Plan) -> Row:
 
 
 def _send(port: int, seconds: float) -> int:
-    command = (sys.executable, "-m", "bench.peers.packets", str(port), str(seconds), f"{NAME}:1|c")
+    command = (sys.executable, "-m", "bench.peers.statsd", str(port), str(seconds), f"{NAME}:1|c")
     with machine.on(machine.GENERATOR):
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def pour(port: str, seconds: str, line: str) -> None:
+    """Send lines, one in each packet, as fast as it can, and print how many. In a process of its own."""
+    packet, sent = line.encode(), 0
+    until = time.monotonic() + float(seconds)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", int(port)))
+        send = sender.send
+        while time.monotonic() < until:
+            for _ in range(100):
+                with contextlib.suppress(ConnectionRefusedError):
+                    send(packet)
+            sent += 100
+    print(sent)
 
 
 def _settled(total: Callable[[], int]) -> int:
@@ -119,3 +133,7 @@ def _settled(total: Callable[[], int]) -> int:
         time.sleep(_QUIET)
         last, now = now, total()
     return now
+
+
+if __name__ == "__main__":
+    pour(*sys.argv[1:])

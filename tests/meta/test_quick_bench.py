@@ -8,8 +8,7 @@ import pytest
 from bench import quick, shapes, singles
 from bench.__main__ import ROWS, main
 from bench.emulators import Emulators
-from bench.figures import Figure, Row
-from bench.plan import Plan
+from bench.figures import Figure, Plan, Row
 from bench.rivals import Rivals
 
 TEN = [0.95, 1.05, 1.0, 0.98, 1.02, 0.99, 1.01, 1.0, 0.97, 1.03]
