@@ -47,7 +47,7 @@ async def test_without_a_service_the_page_says_so(home: Site, page: Tab, snippet
 
 
 async def test_a_page_shows_the_largest_and_keeps_up(tmp_path: Path, home: Site, page: Tab) -> None:
-    entry = {"scopes": ["read"], "prefixes": ["score:"], "origins": [home.origin], "publishable": True}
+    entry = {"scopes": ["read"], "prefixes": ["score:"], "origins": [home.origin], "publishable": True, "rate": 10**5}
     file, keys = keys_file(tmp_path, mine={}, board=entry)
     async with running(tmp_path, keys_file=str(file)) as service:
         mine = {"Authorization": f"Bearer {keys['mine']}"}
