@@ -88,7 +88,7 @@ LONG = tuple(
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="short rounds of few rows, within half a minute; fails if a ratio fell"
+        "--quick", action="store_true", help="short rounds of few rows, within a minute; fails if a ratio fell"
         f" below those in {quick.KEPT.name} beyond noise. With --only: a look at these rows",
     )  # fmt: skip
     parser.add_argument("--against", type=Path, default=quick.KEPT, metavar="FILE", help=argparse.SUPPRESS)

@@ -14,7 +14,7 @@ import orjson
 from bench.figures import Figure, Row
 
 ROWS: Final = ("post", "get", "array100-up")
-"""What is checked: together they take half a minute."""
+"""What is checked: together they take less than a minute."""
 KEPT: Final = Path(__file__).with_name("quick.json")
 NOISE: Final = 3.0
 """Standard deviations of the kept ratios, below their median, that are still noise."""

@@ -22,6 +22,7 @@ from deploy.free_ports import free_port
 from deploy.sbom import FILE
 from shared.config.settings import Settings
 from tests.deploy.programs import MOST_SECONDS, downloaded, run
+from tests.deploy.test_sbom import flaw
 from tests.meta.checkout import ROOT
 from tests.needs import missing, program
 
@@ -216,6 +217,7 @@ def neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
 def its_packages_can_be_listed(image: Image, tmp_path: Path) -> None:
     program = (ROOT / "deploy" / "image_packages.py").read_text()
     said = run(*within(image, tmp_path), "python3", "-c", program, "base", told=FILE.read_text())
+    assert flaw(said) is None
     found = {one["name"]: one for one in json.loads(said)["components"]}
     assert {"libc6", "python", "countersink-server", "aiohttp"} <= found.keys()
     assert found["aiohttp"]["externalReferences"][0]["hashes"]

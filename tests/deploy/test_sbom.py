@@ -47,11 +47,15 @@ def test_it_is_valid() -> None:
 
 
 def test_the_list_of_an_image_has_its_system_too() -> None:
-    """Here, the machine stands for the image."""
+    """Here, the machine stands for the image. Only some of its many packages are compared with the schema; in
+    `test_image`, all of the image are.
+    """
     command = [sys.executable, "-c", PROGRAM, "python@sha256:1"]
     done = subprocess.run(command, input=TEXT, capture_output=True, text=True, check=True)
-    assert flaw(done.stdout) is None
     made = json.loads(done.stdout)
+    some = [one for one in made["components"] if one["name"] in {"libc6", "zlib1g", "aiohttp", "python"}]
+    assert len(some) >= 4
+    assert flaw(json.dumps(made | {"components": some})) is None
     assert made["metadata"]["properties"] == [{"name": "countersink:base", "value": "python@sha256:1"}]
     by_kind: dict[str, dict[str, Any]] = {}
     for one in made["components"]:
