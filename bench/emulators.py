@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.emulators import keeper
 
 PROJECT: Final = "countersink-bench"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 
 PROJECT: Final = "countersink-local"
 TOPIC: Final = "counts"
@@ -47,7 +47,7 @@ class Kept:
         self.name = name
         self._patience = patience
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.keeper", str(patience), *command],
+            [sys.executable, "-m", "deploy.processes", str(patience), *command],
             cwd=Path(__file__).parents[1],
             env=environment,
             stdin=subprocess.PIPE,

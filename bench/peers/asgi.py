@@ -18,7 +18,7 @@ from bench.emulators import MissingError
 from bench.peers.peer import Counting, Peer, listens, started
 from bench.servers import Server
 from bench.shapes import Shape, counter_path
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 
 LINES: Final = "COUNTERSINK_BENCH_LINES"
 """The variable that says where the file is."""

@@ -19,7 +19,7 @@ from bench import machine, servers
 from bench.emulators import MissingError
 from bench.figures import Figure, Plan, Row, compare
 from bench.peers.peer import listens, started, tool
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 
 NAME: Final = "views"
 _PACKAGES: Final = Path(__file__).with_name("statsd")

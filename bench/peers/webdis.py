@@ -20,7 +20,7 @@ from bench.peers.peer import Counting, Peer, listens, started, tool
 from bench.peers.write_behind import KEY
 from bench.servers import Server
 from bench.shapes import COUNTER, Shape
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 
 THREADS: Final = 4
 """Of webdis. With 1 and 2 it was slower."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.cli.running import run
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, processes

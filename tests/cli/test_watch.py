@@ -12,7 +12,7 @@ from pathlib import Path
 
 from countersink import Counter
 from countersink_server.cli.watch import CounterChange, Differences, WatchTable, line_of, sparkline
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.cli.running import COUNTERSINK, environment, run
 from tests.cli.services import service
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from countersink_server.serve import workers
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from shared.model.errors import CountersinkError
 from shared.runtime import instruments
 from shared.runtime.retry import Stop

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from deploy.emulators import DRAIN, END, Kept, gcloud_environment
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.deploy.test_compose import compose
 from tests.meta.checkout import ROOT
 from tests.needs import program

@@ -18,7 +18,7 @@ import yaml
 
 from countersink_server.cli.main import parser_of_all
 from countersink_server.serve.logs import JsonLines
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from deploy.sbom import FILE
 from shared.config.settings import Settings
 from tests.deploy.programs import MOST_SECONDS, downloaded, run

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from shared.model.errors import TransientError
 from shared.redis.server import Links
 from tests.deploy.programs import run

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from deploy.emulators import gcloud_environment
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.emulators import gcloud_environment
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.emulators.datastore_fixtures import LONGEST_START
 from tests.needs import program
 
@@ -40,7 +40,7 @@ class OwnEmulator:
         environment = gcloud_environment(self._folder / f"{self.name}.gcloud")
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "deploy.keeper", str(PATIENCE), *command],
+                [sys.executable, "-m", "deploy.processes", str(PATIENCE), *command],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,

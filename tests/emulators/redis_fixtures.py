@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership, new_member
 from shared.model.fleet import Fleet as FleetWords

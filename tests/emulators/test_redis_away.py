@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay

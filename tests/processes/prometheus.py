@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.meta.checkout import ROOT
 from tests.needs import program
 from tests.world.scraping import until

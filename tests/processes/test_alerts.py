@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 import pytest
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.cli.running import run
 from tests.processes.harness import Processes, processes
 from tests.processes.prometheus import RULES, Prometheus, faster, prometheus

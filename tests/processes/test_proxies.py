@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient, RejectedError
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.meta.checkout import ROOT
 from tests.needs import program
 from tests.processes.harness import Processes, processes

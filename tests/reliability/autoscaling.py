@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.processes.fleet.pairs import message
 from tests.processes.fleet.slots import Slot
 from tests.processes.prometheus import Prometheus, faster, prometheus

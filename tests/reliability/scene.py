@@ -11,7 +11,7 @@ from typing import Protocol
 
 import aiohttp
 
-from deploy.free_ports import free_port
+from deploy.processes import free_port
 from tests.emulators.own import OwnEmulator
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import RedisServer

@@ -1,19 +1,56 @@
-"""Runs a command, and ends it with all that it started when standard input ends.
+"""Ports for the programs of tests, benchmarks and `make up-emulators`, and how such a program ends.
 
-Whoever holds the other end of that pipe can't leave the command behind, however it ends itself.
+`python -m deploy.processes PATIENCE COMMAND` runs a command, and ends it with all that it started when standard input
+ends. Whoever holds the other end of that pipe can't leave the command behind, however it ends itself.
 """
 
 import contextlib
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 LOOK = 0.1
+
+# Linux gives outgoing connections ports from 32768 on. A server that ends and comes back on its port needs one below:
+# otherwise, a connection may have taken it meanwhile, even one from a client that looks for the server.
+OURS: Final = range(10_000, 32_000)
+TRIES: Final = 100
+
+
+def free_port() -> int:
+    """A port on which nothing listens. While this process lives, no other one gets it from here: two suites of tests
+    may run at once.
+    """
+    for port in random.SystemRandom().sample(OURS, TRIES):  # tests may seed the other ones
+        try:
+            if sys.platform == "linux":
+                _reserve(port)
+            with socket.socket() as sock:
+                sock.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    message = f"{TRIES} ports from {OURS.start} to {OURS.stop} are taken"
+    raise OSError(message)
+
+
+def _reserve(port: int) -> None:
+    """Bind an abstract name, which the kernel frees when this process ends. `OSError` if another process has it."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0countersink port {port}")
+    except OSError:
+        name.close()
+        raise
+    name.detach()
 
 
 def main(patience: float, command: Sequence[str]) -> int:
