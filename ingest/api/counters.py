@@ -1,6 +1,7 @@
 """Reading counters, one or many, and changing one: its value and its number of shards."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 import orjson
@@ -32,11 +33,11 @@ from shared.config.lists import MOST_RANKED, NameLimit
 from shared.config.settings import duration_of, flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.counters.largest import Largest
-from shared.counters.reader import MOST_BASES, AllNames, Reader
+from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock
-from shared.model.buckets import written_at
+from shared.model.buckets import WallSeconds, written_at
 from shared.model.errors import CrowdedError, NotAloneError, UnrankedError, amount
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
@@ -165,7 +166,6 @@ class ReadRoutes:
         self._largest = largest
         self._top = top
         self._names = AllNames(store, overlay)
-        self._rendered: dict[str, tuple[Reading, bytes]] = {}
 
     async def get_counter(self, _: Call, name: str, asks: Age) -> Annotated[bytes, Counter]:
         """Read one counter"""
@@ -173,12 +173,12 @@ class ReadRoutes:
 
     async def read_one(self, name: str, max_age: float | None = None) -> bytes:
         (reading,) = await self._reader.read((name,), max_age)
-        return self._render(reading)
+        return render(reading)
 
     async def cached(self, names: Sequence[str], max_age: float | None) -> dict[str, bytes]:
         """The JSON of those counters for which a look will do that is made within the call."""
         found = await self._reader.cached(names, max_age)
-        return {name: self._render(reading) for name, reading in found.items()}
+        return {name: render(reading) for name, reading in found.items()}
 
     async def list_counters(self, call: Call, asks: ListAsks) -> Annotated[bytes, Counters]:
         """Read several counters: by `name`, in that order, or by `prefix`, page by page or the largest first"""
@@ -225,7 +225,7 @@ class ReadRoutes:
         return max((one.most for one in self._top if prefix.startswith(one.prefix)), default=0)
 
     def _page(self, readings: Sequence[Reading], token: str | None, more: bytes) -> bytes:
-        counters = b",".join([self._render(reading) for reading in readings])
+        counters = b",".join([render(reading) for reading in readings])
         next_token = orjson.dumps(token) if token else b"null"
         return b'{"counters":[%b],"next_page_token":%b%b}' % (counters, next_token, more)
 
@@ -248,34 +248,31 @@ class ReadRoutes:
                 return names, page_token(names[-1]), all_exact
         return names, None, all_exact
 
-    def _render(self, reading: Reading) -> bytes:
-        cached = self._rendered.get(reading.name)
-        if cached is not None and cached[0] is reading:
-            return cached[1]
-        if len(self._rendered) >= MOST_BASES:
-            self._rendered.clear()
-        rendered = render(reading)
-        self._rendered[reading.name] = (reading, rendered)
-        return rendered
-
 
 def render(reading: Reading) -> bytes:
     """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
+    name, applied, pending, exact, as_of, shards, exists, generation, updated = reading
     return (
-        b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b,'
+        b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":%b,"shards":%d,"exists":%b,'
         b'"generation":%d,"updated_at":%b}'
     ) % (
-        orjson.dumps(reading.name),
-        reading.value,
-        reading.applied,
-        reading.pending,
-        b"true" if reading.exact else b"false",
-        written_at(reading.as_of).encode(),
-        reading.shards,
-        b"true" if reading.exists else b"false",
-        reading.generation,
-        b'"%b"' % written_at(reading.updated / 1_000).encode() if reading.updated else b"null",
+        orjson.dumps(name),
+        applied + pending,
+        applied,
+        pending,
+        b"true" if exact else b"false",
+        _instant(as_of),
+        shards,
+        b"true" if exists else b"false",
+        generation,
+        _instant(WallSeconds(updated / 1_000)) if updated else b"null",
     )
+
+
+@lru_cache
+def _instant(seconds: WallSeconds) -> bytes:
+    """An instant in JSON. Many counters of a list have the same one."""
+    return orjson.dumps(written_at(seconds))
 
 
 def check_names(names: Sequence[str], most: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final
 
-from shared.counters.reader import Look, looking
+from shared.counters.reader import looking
 from shared.model.buckets import BEGINNING
 from shared.model.words import MAX_SUM, Entry, Reading, View
 from shared.ports.overlay import Overlay
@@ -55,7 +55,7 @@ class Largest:
             return {name: views.get(name, rest) for name in names}
 
         async with looking(self._store, self._overlay, self._clock, (), choose=candidates) as look:
-            readings = await _readings(look)
+            readings = (await look.readings()).values()
             return _largest(readings, limit), whole and all(reading.exact for reading in readings)
 
     async def _in_turn(self, prefixes: Sequence[str], limit: int) -> Sequence[Reading]:
@@ -67,12 +67,8 @@ class Largest:
         for begin in range(0, len(names), MOST_IN_TURN):
             some = names[begin : begin + MOST_IN_TURN]
             async with looking(self._store, self._overlay, self._clock, some) as look:
-                found = _largest((*found, *await _readings(look)), limit)
+                found = _largest((*found, *(await look.readings()).values()), limit)
         return found
-
-
-async def _readings(look: Look) -> Sequence[Reading]:
-    return [await look.reading(name) for name in look.views]
 
 
 def _largest(readings: Iterable[Reading], limit: int) -> Sequence[Reading]:

@@ -412,16 +412,19 @@ class Pending:
         return counters
 
     def view(self, counter: str) -> View:
+        there = self._where.get(counter)
+        if there is None:
+            floor = self._floors.get(counter, self._floor)
+            view = self._bare.get(floor)
+            if view is None:
+                view = self._bare[floor] = self._new_view((), floor)
+            return view
         view = self._views.get(counter)
         if view is None:
-            there, floor = self._where.get(counter), self._floors.get(counter, self._floor)
-            if there is None:
-                if (view := self._bare.get(floor)) is None:
-                    view = self._bare[floor] = self._new_view((), floor)
-                return view
             confirmed, unconfirmed = list[Entry](), list[Entry]()
             for entry in self._entries(counter, there):
                 (confirmed if entry.confirmed else unconfirmed).append(entry)
+            floor = self._floors.get(counter, self._floor)
             view = self._views[counter] = self._new_view(EntryLog(confirmed, unconfirmed), floor)
         return view
 

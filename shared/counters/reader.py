@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from shared.counters.pending import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
-from shared.model.buckets import Instant, Monotonic
+from shared.model.buckets import Instant, Monotonic, WallSeconds
 from shared.model.errors import InexactError, OverloadedError, TransientError
 from shared.model.words import Entry, Guard, Lately, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -39,12 +39,11 @@ _CACHED = metrics.READS.labels("cached")
 def _is_large(view: View) -> bool:
     """Whether to add up its entries would keep the event loop busy for too long."""
     entries = view.entries
-    return bool(entries) and (len(entries) > LARGE or sum([len(entry.keyed) for entry in entries]) > LARGE)
+    return len(entries) > LARGE or sum([len(entry.keyed) for entry in entries]) > LARGE
 
 
 def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
-    """The receipts of their entries. Most of many views have none, and are left out."""
-    return {name: frozenset(keys_of(view)) for name, view in views.items() if view.entries}
+    return {name: frozenset(keys_of(view)) for name, view in views.items()}
 
 
 def _is_too_early(snapshot: Snapshot, views: Mapping[str, View]) -> bool:
@@ -61,6 +60,8 @@ async def _settle_found(
     snapshots that are late enough, so the floor must rise before the first of them is shown. Returns the counters for
     which that failed: they show what others may not see yet, so they are not exact.
     """
+    if not settled:
+        return ()
     found = {
         name: [entry for entry in view.entries if entry.key in settled] for name, view in views.items() if view.entries
     }
@@ -111,17 +112,28 @@ class Look(NamedTuple):
         """Whether anything may be pending of a counter. Of most counters in a list, nothing is."""
         return bool(self.views[name].entries or self.totals[name].dead)
 
-    async def reading(self, name: str) -> Reading:
-        total, view = self.totals[name], self.views[name]
-        if self.waits(name):
-            base = self.base(name)
-            found = reading_of(name, base, view, await self.pending(name, base))
-            return found._replace(exact=False) if name in self.ahead else found
-        there = total.shards > 0 and not (total.guard.deleted and total.value == 0)
-        exact, updated = view.exact and not total.flaw, total.updated if there else 0
-        return Reading(
-            name, total.value, 0, exact, self.snapshot.as_of, total.shards, there, total.guard.version, updated
-        )
+    async def readings(self) -> dict[str, Reading]:
+        """All of them, in the order of the views."""
+        return {
+            name: await self._summed(name)
+            if view.entries or (total := self.totals[name]).dead
+            else _stored(name, total, view, self.snapshot.as_of)
+            for name, view in self.views.items()
+        }
+
+    async def _summed(self, name: str) -> Reading:
+        base = self.base(name)
+        found = reading_of(name, base, self.views[name], await self.pending(name, base))
+        return found._replace(exact=False) if name in self.ahead else found
+
+
+def _stored(name: str, total: Total, view: View, as_of: WallSeconds) -> Reading:
+    """The reading of a counter of which nothing is pending or dead."""
+    value, shards, guard, _, _, flaw, updated = total
+    there = shards > 0 and not (guard.deleted and value == 0)
+    return Reading(
+        name, value, 0, view.exact and not flaw, as_of, shards, there, guard.version, updated if there else 0
+    )
 
 
 def reading_of(name: str, base: Base, view: View, more: int) -> Reading:
@@ -162,8 +174,9 @@ async def looking(
             if views is None or _is_too_early(snapshot, views):
                 await asyncio.sleep(tried * LONGER)
                 continue
-            large = {name for name, view in views.items() if _is_large(view)}
-            asked = await asyncio.to_thread(_keys_of_all, views) if large else _keys_of_all(views)
+            waiting = {name: view for name, view in views.items() if view.entries}
+            large = {name for name, view in waiting.items() if _is_large(view)}
+            asked = await asyncio.to_thread(_keys_of_all, waiting) if large else _keys_of_all(waiting)
             totals, settled = await snapshot.read([*views], frozenset(also).union(*asked.values()))
             ahead = await _settle_found(overlay, views, settled, snapshot.time)
             yield Look(snapshot, views, totals, asked, settled, born, number, ahead, large)
@@ -242,7 +255,7 @@ class Reader:
         The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
         async with self._slots, looking(self._store, self._overlay, self._clock, (counter,), also=(receipt,)) as look:
-            reading, total = await look.reading(counter), look.totals[counter]
+            reading, total = (await look.readings())[counter], look.totals[counter]
             return FreshRead(reading, total.guard, receipt in look.settled, total.flaw, look.views[counter].epoch)
 
     def _age(self, max_age: float | None) -> float:
@@ -335,7 +348,7 @@ class Reader:
         """
         async with self._slots, looking(self._store, self._overlay, self._clock, names) as look:
             _LOOKED_UP.inc(len(look.views))
-            return {name: await look.reading(name) for name in look.views}
+            return await look.readings()
 
     async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
         store, overlay, clock = self._store, self._overlay, self._clock

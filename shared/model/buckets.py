@@ -5,7 +5,6 @@ Pure.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Final, NamedTuple, NewType, TypeAlias
 
 import orjson
@@ -278,9 +277,8 @@ def written(when: datetime) -> str:
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@lru_cache
 def written_at(seconds: float) -> str:
-    """`seconds`: since 1970. Many counters of a list are of one instant."""
+    """`seconds`: since 1970."""
     return written(datetime.fromtimestamp(seconds, UTC))
 
 

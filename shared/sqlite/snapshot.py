@@ -39,14 +39,12 @@ class SqliteSnapshot:
         for begin in range(0, len(names), SLICE):
             if begin:
                 await asyncio.sleep(0)
-            totals |= self._totals(names[begin : begin + SLICE])
-        ids = [key for total in totals.values() for key in ids_of(total.dead)]
+            self._add_totals(totals, names[begin : begin + SLICE])
+        ids = [key for total in totals.values() if total.dead for key in ids_of(total.dead)]
         return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
 
-    def _totals(self, counters: Sequence[str]) -> dict[str, Total]:
+    def _add_totals(self, totals: dict[str, Total], counters: Sequence[str]) -> None:
         names = orjson.dumps(counters).decode()
-        dead = receipts.dead_of(self.db, names)
-        totals: dict[str, Total] = {}
         for counter, num_shards, version, deleted, count, updated in self.db.execute(TOTALS, (names,)):
             if counter in totals:  # another shard; sum() in SQL would fail beyond int64
                 before = totals[counter]
@@ -54,9 +52,10 @@ class SqliteSnapshot:
                 totals[counter] = before._replace(value=before.value + count, updated=latest)
                 continue
             guard = Guard(version, bool(deleted)) if version else _NO_GUARD
-            its, until = entries_of_dead(dead[counter], counter) if counter in dead else ((), NEVER)
-            totals[counter] = Total(count, num_shards, guard, its, until, "", updated)
-        return totals
+            totals[counter] = Total(count, num_shards, guard, (), NEVER, "", updated)
+        for counter, dead in receipts.dead_of(self.db, names).items():
+            entries, until = entries_of_dead(dead, counter)
+            totals[counter] = totals[counter]._replace(dead=entries, sure_until=until)
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         return await buckets.counts_of(self.db, counter, by, begin, end)
