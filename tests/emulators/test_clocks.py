@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -34,26 +35,40 @@ async def started(datastore: Datastore, pubsub: Pubsub, tmp_path: Path) -> Async
         yield all_of_them
 
 
-@pytest.fixture
-async def world(
-    clocks: Callable[[], Clocks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> AsyncIterator[tuple[Clocks, Processes]]:
-    """Emulators of its own, and processes, all of which go by clocks that a test moves. The parameter: how many seconds
-    Pub/Sub keeps messages.
-    """
-    keeps = getattr(request, "param", 604_800)
-    time = clocks()
+class Moved(NamedTuple):
+    """Emulators that go by clocks which tests move, one after another."""
+
+    time: Clocks
+    firestore: str
+    pubsub: str
+
+
+@pytest.fixture(scope="session")
+def moved(clock_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
+    """Of this worker alone."""
+    folder = tmp_path_factory.mktemp("moved")
+    time = Clocks(clock_library, folder)
     with ExitStack() as emulators:
-        with monkeypatch.context() as patched:
+        with pytest.MonkeyPatch.context() as patched:
             for name, value in time.environment.items():
                 patched.setenv(name, value)
-            datastore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
-            pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
-        await provision(pubsub.client(), pubsub.place, lease=60, retention=keeps)
-        settings = settings_of(pubsub, datastore) | SOON | time.environment
-        async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
-            yield time, all_of_them
-        await pubsub.close()
+            firestore = emulators.enter_context(shared_emulator(folder, "firestore", FIRESTORE))
+            pubsub = emulators.enter_context(shared_emulator(folder, "pubsub", PUBSUB))
+        yield Moved(time, firestore, pubsub)
+
+
+@pytest.fixture
+async def world(
+    moved: Moved, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[Clocks, Processes]]:
+    """Processes that go by the clocks of the emulators. The parameter: how many seconds Pub/Sub keeps messages."""
+    keeps = getattr(request, "param", 604_800)
+    datastore, pubsub = Datastore(moved.firestore), Pubsub(moved.pubsub)
+    await provision(pubsub.client(), pubsub.place, lease=60, retention=keeps)
+    settings = settings_of(pubsub, datastore) | SOON | moved.time.environment
+    async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+        yield moved.time, all_of_them
+    await pubsub.close()
 
 
 async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healthy(
@@ -198,6 +213,7 @@ async def test_an_ingest_whose_machine_was_suspended_knows_that_what_it_read_bef
             patched.setenv(name, value)
         overlay = {"COUNTERSINK_OVERLAY": start_redis().url}
     of_sleeper = clocks()
+    of_sleeper.move_to(time)
     other = await started.start("ingest", "--port", "0", **overlay)
     sleeper = await started.start("ingest", "--port", "0", **overlay, **of_sleeper.environment)
     await started.start("flusher", **overlay)

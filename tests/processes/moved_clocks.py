@@ -59,6 +59,9 @@ class Clocks:
         by = (real, monotonic, boot)
         _FORMAT.pack_into(self._map, 0, *(was + int(more * _NANOS) for was, more in zip(before, by, strict=True)))
 
+    def move_to(self, other: "Clocks") -> None:
+        self._map[:] = other._map[:]
+
     def move_all(self, seconds: float) -> None:
         """Time passes."""
         self.move(real=seconds, monotonic=seconds, boot=seconds)
