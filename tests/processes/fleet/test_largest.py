@@ -17,7 +17,7 @@ from tests.processes.harness import Running, processes
 
 NAMES = [f"score:{number:02}" for number in range(12)]
 FIRST = 1_000
-MOVES = 60
+MOVES = 30
 WITHIN = 60.0
 
 
