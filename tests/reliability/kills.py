@@ -86,7 +86,6 @@ ROWS = (
         "SIGKILL of `countersink up`, all in one process, started again at once",
         ingests,
         (SQLITE,),
-        smoke=(SQLITE,),
         flushers=0,
         ingest=("up", "--port", "0"),
     ),

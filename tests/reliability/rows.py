@@ -49,7 +49,7 @@ class Row:
     """Does it, over and over for about so many seconds; when it returns all that it broke is whole again."""
     pairs: tuple[str, ...]
     smoke: tuple[str, ...] = ()
-    """Those of them that `make test` takes; `make reliability` takes all."""
+    """Those of them that `make check` takes; `make reliability` takes all."""
     long: float = 30.0
     """Seconds for the table."""
     short: float = 4.0
