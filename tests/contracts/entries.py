@@ -116,7 +116,7 @@ class EntriesContract:
         async def publish() -> None:
             async with written.overlay.entered([PLAIN]):
                 begun.set()
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(publish())
         await begun.wait()
@@ -125,11 +125,9 @@ class EntriesContract:
             await task
         for overlay in (written.overlay, written.elsewhere):
             assert not any(entry.confirmed for entry in await entries(overlay, "a"))
-            for _ in range(100):
-                if not await entries(overlay, "a"):
-                    break
-                await asyncio.sleep(0.01)
-            assert await entries(overlay, "a") == ()
+            async with asyncio.timeout(PATIENCE):
+                while await entries(overlay, "a"):
+                    await asyncio.sleep(0.01)
 
     async def test_an_attempt_that_failed_does_not_take_another_ones_entry(self, written: Written) -> None:
         """Of the same id: its publish may have been answered."""

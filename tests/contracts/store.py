@@ -29,15 +29,8 @@ async def total(store: Store, counter: str) -> int:
     return totals[counter].value
 
 
-class StoreContract:
-    """Inherit it and say what `store` is: an empty one."""
-
-    async def test_a_counter_never_seen_is_zero_without_a_config(self, store: Store) -> None:
-        async with store.snapshot() as snapshot:
-            totals, applied = await snapshot.read(["a"], ["key"])
-        assert (totals["a"].value, totals["a"].shards) == (0, 0)
-        assert not applied
-        assert await store.shards(["a"]) == {}
+class ShardContract:
+    """What depends on what a process remembers of shards. Inherit it and say what `store` is: an empty one."""
 
     async def test_sums_add_up_over_shards(self, store: Store) -> None:
         await store.apply(commit(ShardAdd("a", 0, 5, 1), ("b", -7)))
@@ -59,6 +52,107 @@ class StoreContract:
         assert set((await store.receipts(["k0", "k1", "k2"])).found) == {"k1"}
         assert await store.shards(["b"]) == {}
 
+    async def test_of_equal_commits_at_once_one_is_applied(self, store: Store) -> None:
+        same = commit(("a", 1), keys=("k",))
+        outcomes = await asyncio.gather(*(store.apply(same) for _ in range(16)), return_exceptions=True)
+        assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, AlreadyAppliedError) for outcome in outcomes) == 15
+        assert await total(store, "a") == 1
+
+    async def test_concurrent_commits_to_one_shard_all_count(self, store: Store) -> None:
+        await asyncio.gather(*(store.apply(commit(("a", number), ("b", 1))) for number in range(50)))
+        assert await total(store, "a") == sum(range(50))
+        assert await total(store, "b") == 50
+
+    async def test_what_was_removed_is_not_counted(self, store: Store) -> None:
+        await store.apply(commit(("a1", 0), ("a2", 0)))
+        await store.apply(replace(commit(), guard=("a1", Guard(deleted=True))))
+        assert await store.count("a", 10) == 2
+        assert await store.remove("a1")
+        assert await store.count("a", 10) == 1
+
+    async def test_a_refused_commit_revives_nothing(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        with pytest.raises(RefusedError):
+            await store.apply(Commit((), (ShardAdd("b", 0, 2**63, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
+        for _ in range(2):
+            await store.apply(commit(("full", MAX_SUM)))
+        with pytest.raises(ShardFullError):
+            await store.apply(Commit((), (ShardAdd("full", 0, MAX_SUM, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
+        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER, "dead")}
+
+    async def test_time_goes_on_with_each_commit(self, store: Store) -> None:
+        times = [await store.apply(commit(("a", 1))) for _ in range(5)]
+        assert times == sorted(times)
+        async with store.snapshot() as snapshot:
+            assert snapshot.time >= times[-1]
+        assert (await store.receipts(["none"])).time >= times[-1]
+
+    async def test_num_shards_is_raised_with_the_shard_and_never_lowered(self, store: Store) -> None:
+        await store.apply(commit(ShardAdd("a", 4, 1, 5)))
+        await store.apply(commit(ShardAdd("a", 1, 1, 2)))
+        assert await store.shards(["a", "b"]) == {"a": 5}
+        assert await store.raise_shards("a", 3) == 5
+        assert await store.raise_shards("a", 8) == 8
+        assert await store.raise_shards("b", 2) == 2
+        assert await store.shards(["a", "b"]) == {"a": 8, "b": 2}
+        assert await total(store, "a") == 2
+
+    async def test_concurrent_raises_keep_the_greatest(self, store: Store) -> None:
+        await asyncio.gather(*(store.raise_shards("a", number) for number in (3, 9, 1, 7, 5)))
+        assert await store.shards(["a"]) == {"a": 9}
+
+    async def test_a_large_commit_and_a_large_read(self, store: Store) -> None:
+        names = [f"counter-{number}" for number in range(1_200)]
+        keys = tuple(f"receipt-{number}" for number in range(1_200))
+        await store.apply(commit(*((name, 2) for name in names), keys=keys))
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(names, [*keys, "none"])
+        assert all(totals[name].value == 2 for name in names)
+        assert set(applied) == set(keys)
+        assert len((await store.receipts(keys)).found) == 1_200
+
+    async def test_a_full_shard_refuses_the_whole_commit(self, store: Store) -> None:
+        for sign, counter in ((1, "up"), (-1, "down")):
+            for _ in range(2):
+                await store.apply(commit((counter, sign * MAX_SUM)))
+            assert abs(await total(store, counter)) > SHARD_FULL
+            with pytest.raises(ShardFullError) as full:
+                await store.apply(commit((counter, sign), ("other", 1), keys=(f"{counter}-key",)))
+            assert set(full.value.shards) == {(counter, 0)}
+            assert not (await store.receipts([f"{counter}-key"])).found
+            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
+            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
+            assert await total(store, counter) == sign * 4 * MAX_SUM
+        assert await total(store, "other") == 0
+
+    async def test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum(self, store: Store) -> None:
+        for sign, counter in ((1, "up"), (-1, "down")):
+            await store.apply(commit((counter, sign * SHARD_FULL)))
+            await store.apply(commit((counter, sign * 2 * MAX_SUM)))
+            assert await total(store, counter) == sign * (SHARD_FULL + 2 * MAX_SUM)
+            with pytest.raises(ShardFullError):
+                await store.apply(commit((counter, 0)))
+
+    async def test_what_it_can_never_take_is_refused_whole(self, store: Store) -> None:
+        for beyond in (2**63, -(2**63) - 1):
+            with pytest.raises(RefusedError):
+                await store.apply(commit(("b", 1), ("a", beyond), keys=("k",)))
+        assert await total(store, "b") == 0
+        assert await store.shards(["a", "b"]) == {}
+        assert not (await store.receipts(["k"])).found
+
+
+class StoreContract(ShardContract):
+    """Inherit it and say what `store` is: an empty one."""
+
+    async def test_a_counter_never_seen_is_zero_without_a_config(self, store: Store) -> None:
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(["a"], ["key"])
+        assert (totals["a"].value, totals["a"].shards) == (0, 0)
+        assert not applied
+        assert await store.shards(["a"]) == {}
+
     async def test_a_receipt_keeps_its_first_state(self, store: Store) -> None:
         await store.apply(commit(keys=("k",), state="dead"))
         with pytest.raises(AlreadyAppliedError):
@@ -74,13 +168,6 @@ class StoreContract:
             _, applied = await snapshot.read(["a"], ["dead", "live", "none"])
         assert set(applied) == {"live"}
 
-    async def test_of_equal_commits_at_once_one_is_applied(self, store: Store) -> None:
-        same = commit(("a", 1), keys=("k",))
-        outcomes = await asyncio.gather(*(store.apply(same) for _ in range(16)), return_exceptions=True)
-        assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
-        assert sum(isinstance(outcome, AlreadyAppliedError) for outcome in outcomes) == 15
-        assert await total(store, "a") == 1
-
     async def test_receipts_are_found_by_what_their_keys_start_with(self, store: Store) -> None:
         keys = ["jx:61", "jx:61+", "jx:6162", "jx:62", "jx:c3a9"]
         await store.apply(commit(("a", 1), keys=(*reversed(keys), "jw:61", "jx-1:61", "jx;", "jy:61", "j")))
@@ -91,11 +178,6 @@ class StoreContract:
         assert found[-1] == noted
         assert [one.key for one in await store.receipts_from("jx:", "jx:61", 3)] == keys[1:4]
         assert await store.receipts_from("jx:", noted.key, 3) == []
-
-    async def test_concurrent_commits_to_one_shard_all_count(self, store: Store) -> None:
-        await asyncio.gather(*(store.apply(commit(("a", number), ("b", 1))) for number in range(50)))
-        assert await total(store, "a") == sum(range(50))
-        assert await total(store, "b") == 50
 
     async def test_counters_are_counted_that_begin_with_a_prefix(self, store: Store) -> None:
         """Those right before and behind a range are not in it, whatever their characters are."""
@@ -120,13 +202,6 @@ class StoreContract:
             assert await store.count(prefix, number) == number
             assert await store.count(prefix, min(number, 2)) == min(number, 2)
         assert await store.count("none", 1) == await store.count("a", 0) == 0
-
-    async def test_what_was_removed_is_not_counted(self, store: Store) -> None:
-        await store.apply(commit(("a1", 0), ("a2", 0)))
-        await store.apply(replace(commit(), guard=("a1", Guard(deleted=True))))
-        assert await store.count("a", 10) == 2
-        assert await store.remove("a1")
-        assert await store.count("a", 10) == 1
 
     async def test_a_dead_receipt_is_revived_by_the_commit_that_applies_it(self, store: Store) -> None:
         await store.apply(commit(keys=("dead", "other"), state="dead"))
@@ -190,16 +265,6 @@ class StoreContract:
         await store.apply(Commit((), (), (Receipt("k", StoreMillis(LATER + 4)),)))
         assert (await store.receipts(["k"])).found == {"k": Receipt("k", StoreMillis(LATER + 5))}
 
-    async def test_a_refused_commit_revives_nothing(self, store: Store) -> None:
-        await store.apply(commit(keys=("k",), state="dead"))
-        with pytest.raises(RefusedError):
-            await store.apply(Commit((), (ShardAdd("b", 0, 2**63, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
-        for _ in range(2):
-            await store.apply(commit(("full", MAX_SUM)))
-        with pytest.raises(ShardFullError):
-            await store.apply(Commit((), (ShardAdd("full", 0, MAX_SUM, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
-        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER, "dead")}
-
     async def test_the_time_of_a_revival_is_that_of_its_commit(self, store: Store) -> None:
         await store.apply(commit(keys=("k",), state="dead"))
         before = await store.apply(commit(("a", 1)))
@@ -210,27 +275,6 @@ class StoreContract:
         assert snapshot.time >= time
         assert (totals["a"].value, set(applied)) == (2, {"k"})
 
-    async def test_time_goes_on_with_each_commit(self, store: Store) -> None:
-        times = [await store.apply(commit(("a", 1))) for _ in range(5)]
-        assert times == sorted(times)
-        async with store.snapshot() as snapshot:
-            assert snapshot.time >= times[-1]
-        assert (await store.receipts(["none"])).time >= times[-1]
-
-    async def test_num_shards_is_raised_with_the_shard_and_never_lowered(self, store: Store) -> None:
-        await store.apply(commit(ShardAdd("a", 4, 1, 5)))
-        await store.apply(commit(ShardAdd("a", 1, 1, 2)))
-        assert await store.shards(["a", "b"]) == {"a": 5}
-        assert await store.raise_shards("a", 3) == 5
-        assert await store.raise_shards("a", 8) == 8
-        assert await store.raise_shards("b", 2) == 2
-        assert await store.shards(["a", "b"]) == {"a": 8, "b": 2}
-        assert await total(store, "a") == 2
-
-    async def test_concurrent_raises_keep_the_greatest(self, store: Store) -> None:
-        await asyncio.gather(*(store.raise_shards("a", number) for number in (3, 9, 1, 7, 5)))
-        assert await store.shards(["a"]) == {"a": 9}
-
     async def test_any_name_is_a_counter_of_its_own(self, store: Store) -> None:
         names = ["x", "X", "x ", "x-0", "shard-x-0", "é", "e\u0301", "'; --", "n" * 400, "n" * 399, "\N{SNOWMAN}"]
         for number, name in enumerate(names):
@@ -238,46 +282,6 @@ class StoreContract:
         async with store.snapshot() as snapshot:
             totals, _ = await snapshot.read(names, ())
         assert [totals[name].value for name in names] == list(range(1, len(names) + 1))
-
-    async def test_a_large_commit_and_a_large_read(self, store: Store) -> None:
-        names = [f"counter-{number}" for number in range(1_200)]
-        keys = tuple(f"receipt-{number}" for number in range(1_200))
-        await store.apply(commit(*((name, 2) for name in names), keys=keys))
-        async with store.snapshot() as snapshot:
-            totals, applied = await snapshot.read(names, [*keys, "none"])
-        assert all(totals[name].value == 2 for name in names)
-        assert set(applied) == set(keys)
-        assert len((await store.receipts(keys)).found) == 1_200
-
-    async def test_a_full_shard_refuses_the_whole_commit(self, store: Store) -> None:
-        for sign, counter in ((1, "up"), (-1, "down")):
-            for _ in range(2):
-                await store.apply(commit((counter, sign * MAX_SUM)))
-            assert abs(await total(store, counter)) > SHARD_FULL
-            with pytest.raises(ShardFullError) as full:
-                await store.apply(commit((counter, sign), ("other", 1), keys=(f"{counter}-key",)))
-            assert set(full.value.shards) == {(counter, 0)}
-            assert not (await store.receipts([f"{counter}-key"])).found
-            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
-            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
-            assert await total(store, counter) == sign * 4 * MAX_SUM
-        assert await total(store, "other") == 0
-
-    async def test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum(self, store: Store) -> None:
-        for sign, counter in ((1, "up"), (-1, "down")):
-            await store.apply(commit((counter, sign * SHARD_FULL)))
-            await store.apply(commit((counter, sign * 2 * MAX_SUM)))
-            assert await total(store, counter) == sign * (SHARD_FULL + 2 * MAX_SUM)
-            with pytest.raises(ShardFullError):
-                await store.apply(commit((counter, 0)))
-
-    async def test_what_it_can_never_take_is_refused_whole(self, store: Store) -> None:
-        for beyond in (2**63, -(2**63) - 1):
-            with pytest.raises(RefusedError):
-                await store.apply(commit(("b", 1), ("a", beyond), keys=("k",)))
-        assert await total(store, "b") == 0
-        assert await store.shards(["a", "b"]) == {}
-        assert not (await store.receipts(["k"])).found
 
     async def test_a_sweep_deletes_receipts_that_have_expired_and_no_others(self, store: Store) -> None:
         old = Commit(tuple(Receipt(f"old{number}", StoreMillis(1_000)) for number in range(3)), ())

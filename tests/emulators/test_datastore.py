@@ -13,7 +13,7 @@ from tests.contracts.applied import AppliedContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
-from tests.contracts.store import LATER, StoreContract, commit, total
+from tests.contracts.store import LATER, ShardContract, commit, total
 from tests.contracts.suites import StoreSuites
 from tests.emulators.datastore_fixtures import PROJECT, Datastore, insist
 
@@ -40,7 +40,7 @@ class TestBlind(StoreSuites, AppliedContract, RankedContract):
         return await datastore.store()
 
 
-class TestBlindOfTwoProcesses(StoreContract, RemovalContract, CompactionContract):
+class TestBlindOfTwoProcesses(ShardContract, RemovalContract, CompactionContract):
     """What a process remembers between commits is which shards are there, and how full. Others change that."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.

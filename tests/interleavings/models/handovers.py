@@ -4,9 +4,10 @@ It decides by the product's own rule, with shorter times: one tick is a second. 
 after `DELAY` ticks in which somebody pulled, and again when its lease has run out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
@@ -65,14 +66,57 @@ def _at(tick: int) -> StoreMillis:
     return StoreMillis((_T0 + tick) * 1000)
 
 
-def _fleet(state: State) -> Fleet:
+class Recorded(NamedTuple):
+    """What the fleet knows of a flusher."""
+
+    begun: int
+    until: int
+    clear: bool
+    struck: int
+    left: bool
+
+
+def _records(state: State) -> tuple[Recorded | None, ...]:
+    return tuple(one and Recorded(one.begun, one.until, one.clear, one.struck, one.left) for one in state.flushers)
+
+
+def _fleet(records: tuple[Recorded | None, ...]) -> Fleet:
     here, left = dict[str, FlusherRecord](), dict[str, FlusherRecord]()
-    for number, one in enumerate(state.flushers):
+    for number, one in enumerate(records):
         if one is not None:
             clear, struck = _at(0) if one.clear else NEVER, _at(one.struck) if one.struck else NEVER
             record = FlusherRecord("t", 0, clear, _at(one.begun), _at(one.until), struck)
             (left if one.left else here)[str(number)] = record
     return Fleet(1, flushers=here, left=left).owes("gone", "t").stops("gone", _at(0), listed=False)
+
+
+@cache
+def _said(
+    say: Callable[..., Fleet],
+    records: tuple[Recorded | None, ...],
+    number: int,
+    clear: StoreMillis,
+    *,
+    tick: int,
+    watches: int,
+) -> tuple[Recorded | None, ...] | None:
+    """What the fleet knows after a flusher has said something; None if the member is forgotten then."""
+    with ExitStack() as stack:
+        for name, value in {"WATCHES": watches, "OVERDUE": 1, "MARGIN": 0, "KEPT": 99}.items():
+            stack.enter_context(patch.object(fleet, name, value))
+        after = say(_fleet(records), str(number), clear=clear, now=_at(tick))
+    if not after.members:
+        return None
+    known: list[Recorded | None] = []
+    for index, one in enumerate(records):
+        record = after.flushers.get(str(index)) or after.left.get(str(index))
+        if one is None or record is None:
+            known.append(None)
+            continue
+        struck = record.struck // 1000 - _T0 if record.struck else 0
+        until, whole = record.until // 1000 - _T0, record.clear >= _at(0)
+        known.append(Recorded(one.begun, until, whole, struck, str(index) in after.left))
+    return tuple(known)
 
 
 def _with(state: State, number: int, one: Flusher, **what: int | None) -> State:
@@ -128,37 +172,26 @@ def _clear(state: State, one: Flusher, rules: Rules) -> StoreMillis:
     return NEVER if state.tick - one.sight <= rules.watches else _at(state.tick)
 
 
-def _patched(rules: Rules) -> ExitStack:
-    stack = ExitStack()
-    for name, value in {"WATCHES": rules.watches, "OVERDUE": 1, "MARGIN": 0, "KEPT": 99}.items():
-        stack.enter_context(patch.object(fleet, name, value))
-    return stack
-
-
 def _reported(state: State, number: int, one: Flusher, rules: Rules) -> State:
     state = _with(state, number, one)
-    with _patched(rules):
-        after = reported(_fleet(state), str(number), clear=_clear(state, one, rules), now=_at(state.tick))
-    if not after.members:
+    clear = _clear(state, one, rules)
+    known = _said(reported, _records(state), number, clear, tick=state.tick, watches=rules.watches)
+    if known is None:
         raise WrongError("the member is forgotten, and its message is not applied")
-    return _read(state, after)
+    return _known(state, known)
 
 
 def _left(state: State, number: int, one: Flusher, rules: Rules, **back: int | None) -> State:
     clear = _clear(state, one, rules) if rules.keeps_what_it_saw else _at(state.tick)
-    with _patched(rules):
-        after = leaves(_fleet(_with(state, number, one)), str(number), clear=clear, now=_at(state.tick))
-    return _read(_with(state, number, one._replace(alive=False), **back), after)
+    records = _records(_with(state, number, one))
+    known = _said(leaves, records, number, clear, tick=state.tick, watches=rules.watches)
+    assert known is not None, "who stops forgets no member"
+    return _known(_with(state, number, one._replace(alive=False), **back), known)
 
 
-def _read(state: State, after: Fleet) -> State:
-    flushers: list[Flusher | None] = []
-    for number, one in enumerate(state.flushers):
-        record = after.flushers.get(str(number)) or after.left.get(str(number))
-        if one is None or record is None:
-            flushers.append(None)
-            continue
-        struck = record.struck // 1000 - _T0 if record.struck else 0
-        until, clear = record.until // 1000 - _T0, record.clear >= _at(0)
-        flushers.append(one._replace(until=until, clear=clear, struck=struck, left=str(number) in after.left))
-    return state._replace(flushers=tuple(flushers))
+def _known(state: State, known: tuple[Recorded | None, ...]) -> State:
+    flushers = tuple(
+        one and record and Flusher(*record, one.alive, one.frozen, one.sight)
+        for one, record in zip(state.flushers, known, strict=True)
+    )
+    return state._replace(flushers=flushers)
