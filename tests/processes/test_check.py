@@ -20,8 +20,12 @@ from tests.processes.harness import processes
 from tests.processes.jepsen_counter import judge
 
 pytestmark = pytest.mark.check
-SETTINGS: Final = {"COUNTERSINK_WINDOWS": "=hour/90d", "COUNTERSINK_FLUSH_INTERVAL": "0.02"}
-"""Many commits, so that those that a service loses now and then come soon."""
+SETTINGS: Final = {
+    "COUNTERSINK_WINDOWS": "=hour/90d",
+    "COUNTERSINK_FLUSH_INTERVAL": "0.02",
+    "COUNTERSINK_LEASE": "5",
+}
+"""Many commits, so that those that a service loses now and then come soon; and so does what a killed one held."""
 BROKEN: Final = [
     *(one.name for one in MUTATIONS if CHECK in one.caught_by),
     "a repeated id counted twice in one commit",
