@@ -26,9 +26,9 @@ CLIENTS = 8
 WITHIN = 120.0
 QUIET = 2.0
 """Seconds without a commit, after which a subscription is taken to be empty."""
-RETRIED_LATER = 200
+RETRIED_LATER = 100
 """Requests that were answered, and are sent once more behind each move."""
-LOAD = 300
+LOAD = 150
 """Requests between two steps."""
 RULES = {"COUNTERSINK_WINDOWS": "=hour/90d,day/2y", "COUNTERSINK_FLUSH_INTERVAL": "0.05"}
 
