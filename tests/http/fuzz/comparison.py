@@ -32,7 +32,8 @@ def difference(ways: Ways, plan: Plan) -> Found:
 
 def _difference(ways: Ways, plan: Plan) -> Found:
     short, long = ways.short(plan), ways.long(plan)
-    if short.told != long.told and _LATE in long.told.seen:  # by a little, perhaps
+    is_late = _LATE in long.told.seen or not long.told.is_open  # by a little, perhaps
+    if short.told != long.told and is_late:
         long = ways.longer(plan)
     said = _differs(short, long, "without the fast path") or _fault(short) or _fault(long)
     if not said and plan.is_framed():

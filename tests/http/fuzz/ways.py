@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from shared.config.settings import Settings
-from shared.http.front import PATIENCE
+from shared.http.front import LINGER, PATIENCE
 from tests.http.fuzz.plan import AT_ONCE, Plan
 from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, Side, State, Told, plain
 from tests.interleavings.simulation.loop import VirtualLoop
@@ -42,7 +43,8 @@ class Ways:
 
     def longer(self, plan: Plan) -> Outcome:
         """As `long`, with the time that the fast path waits for a body before it lends the request."""
-        return self._run(plan, short=False, send=_in_pieces, body_timeout=BODY_TIMEOUT + PATIENCE)
+        with patch("shared.http.server.LINGER", LINGER + PATIENCE):
+            return self._run(plan, short=False, send=_in_pieces, body_timeout=BODY_TIMEOUT + PATIENCE)
 
     def apart(self, plan: Plan) -> Outcome:
         return self._run(plan, short=False, send=_apart)
