@@ -15,7 +15,7 @@ from itertools import repeat
 from math import inf
 from typing import Final
 
-from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
+from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
@@ -33,7 +33,7 @@ from shared.model.errors import (
     said_of_bug,
 )
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
-from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, Receipt, Receipts, ShardAdd, add_to
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, FirstAdds, Receipt, Receipts, ShardAdd, add_to
 from shared.ports.broker import DeadLetters, Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import PromiseBook, ShardNumbers, Store
@@ -161,11 +161,11 @@ class FirstShards:
         self._full: dict[str, int] = {}
         """The first shard that is not known to be full, of the counters for which it is another."""
 
-    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+    async def adds(self, sums: Mapping[str, int]) -> Sequence[ShardAdd]:
         """For each sum, an add to the first shard of its counter that is not known to be full."""
         if self._full.keys() & sums.keys():
             return tuple([self._add(name, delta, self._full.get(name, 0)) for name, delta in sums.items()])
-        return tuple(map(ShardAdd, sums, repeat(0), sums.values(), repeat(self._new_counter), repeat(KNOWN)))
+        return FirstAdds(sums, self._new_counter, KNOWN)
 
     def _add(self, name: str, delta: int, shard: int) -> ShardAdd:
         return ShardAdd(name, shard, delta, max(self._new_counter, shard + 1), KNOWN)
@@ -317,7 +317,8 @@ class Flush:
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
             message = [held.delivery.message_id] if held.delivery.token else []
             await self._give_up(envelope, why, self._bounds(None if why == TOO_OLD else held.until, message))
-        plan = self.window.plan(self._most, self._tools.rules)
+        room = MOST_IN_COMMIT_OF_FILE if self._tools.one_file else MOST_IN_COMMIT
+        plan = self.window.plan(self._most, self._tools.rules, room)
         if plan.envelopes:
             try:
                 await self._commit(plan)
@@ -331,11 +332,12 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         ids = {one.key: one.id for one in plan.envelopes if one.is_minted}
-        expires = {of_client: self._expires(of_client=of_client) for of_client in {*plan.receipts.values()}}
+        expires = {of_client: self._expires(of_client=of_client) for of_client in (False, True)}
         receipts = [
             Receipt(key, expires[of_client], APPLIED, note, envelope=ids.get(key, ""))
             for (key, of_client), note in zip(plan.receipts.items(), notes_of(plan, self._id), strict=True)
         ]
+        receipts += map(Receipt, plan.ids, repeat(expires[True]))
         new = tuple([one for one in receipts if one.key not in self.window.dead])
         dead = [one for one in receipts if one.key in self.window.dead]
         revived = tuple([one._replace(note=one.note or SILENT) for one in dead])
@@ -347,7 +349,7 @@ class Flush:
             time = await apply(commit, plan.envelopes, tools)
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
-            await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})
+            await self._look_up(plan.receipt_keys(), plan.receipts)
         except ShardFullError as error:
             metrics.FLUSH_RETRIES.labels("shards are full").inc()
             tools.book.full(error.shards)
@@ -361,9 +363,9 @@ class Flush:
             metrics.FLUSHES.inc()
             metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
             self._floor = max(self._floor, time)
-            self.window.learn(plan.receipts, APPLIED, plan.attempts)
+            self.window.learn(plan.receipt_keys(), APPLIED, plan.attempts)
             if self._letters is not None:
-                self.counted.update(plan.receipts)
+                self.counted.update(plan.receipt_keys())
             self._count(plan.tally)
             self._most *= 2
 
@@ -449,8 +451,9 @@ class Flush:
         done, _ = self.window.settled()
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
-        known = {key for key, state in self.window.known.items() if state != DEAD} | self.window.kept
-        await self._settle_entries([one.key for held in dead for one in held.envelopes if one.key in known])
+        known, kept = self.window.known, self.window.kept
+        keys = [one.key for held in dead for one in held.envelopes]
+        await self._settle_entries([key for key in keys if key in kept or known.get(key, DEAD) != DEAD])
 
     async def _still_dead(self, held: Held) -> bool:
         """Renew dead receipts without a body, so that they live as long as the letter. Returns if it is still dead:

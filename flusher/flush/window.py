@@ -14,6 +14,10 @@ from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Env
 
 MOST_IN_COMMIT: Final = 5_000
 """Receipts, shards and buckets in one commit. An envelope that has more is committed alone."""
+MOST_IN_COMMIT_OF_FILE: Final = 10_000
+"""The same for a SQLite file. Ids lie all over their table, so the more of them a commit has, the more of them share a
+page that it writes. All other writes wait for it.
+"""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Bytes of names and keys in one commit: below the limit of every store, whatever else a commit holds."""
 BYTES_OF_PLACE: Final = 4
@@ -41,7 +45,9 @@ class Plan:
 
     envelopes: list[Envelope] = field(default_factory=list)
     receipts: dict[str, bool] = field(default_factory=dict)
-    """Keys to insert, and whether a client chose the id."""
+    """The keys of the receipts of its envelopes, and whether a client chose the id."""
+    ids: dict[str, None] = field(default_factory=dict)
+    """The keys of the receipts of increments with ids."""
     sums: dict[str, int] = field(default_factory=dict)
     rules: Rules = ()
     buckets: dict[TimeBucket, int] = field(default_factory=dict)
@@ -53,11 +59,20 @@ class Plan:
     tally: Tally = field(default_factory=Tally)
     """An increment is deduplicated if its client id is known, or is in this plan already."""
     bytes: int = 0
+    room: int = MOST_IN_COMMIT
+    """Receipts, shards and buckets that it may have."""
     revives: bool = False
     """Whether its envelopes were dead letters, and were counted as such before."""
     until: StoreMillis | None = None
     """See `Bounds`, also for `messages`."""
     messages: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.receipts) + len(self.ids) + len(self.sums) + len(self.buckets)
+
+    def receipt_keys(self) -> list[str]:
+        """The keys of all its receipts."""
+        return [*self.receipts, *self.ids]
 
     def come_from(self, held: Held) -> None:
         """Note the message that an envelope was taken from."""
@@ -68,25 +83,26 @@ class Plan:
 
     def take(self, envelope: Envelope, known: Mapping[str, str]) -> bool:
         """Add the envelope if the commit has room for all of it."""
-        adds = {name: total for name, total in envelope.sums.items() if total}  # what adds nothing makes no counter
-        keyed: dict[str, bool] = {}
+        adds = dict(envelope.sums)
+        if 0 in adds.values():  # what adds nothing makes no counter
+            adds = {name: total for name, total in adds.items() if total}
+        ids: dict[str, None] = {}
         second_uses: list[int] = []
-        for place, item in enumerate(envelope.keyed):
-            key = item.key
-            if known.get(key) != APPLIED and key not in self.receipts and key not in keyed:
-                keyed[key] = True
-                if item.delta:
-                    adds[item.counter] = adds.get(item.counter, 0) + item.delta
+        for place, (key, (counter, delta, *_)) in enumerate(zip(envelope.ids, envelope.keyed, strict=True)):
+            if known.get(key) != APPLIED and key not in self.ids and key not in ids:
+                ids[key] = None
+                if delta:
+                    adds[counter] = adds.get(counter, 0) + delta
             else:
                 second_uses.append(place)
         by_time = buckets_of(self.rules, envelope.created, adds) if self.rules else {}
         sums, buckets = _joined(self.sums, adds), _joined(self.buckets, by_time)
-        new = [*(adds.keys() - self.sums.keys())]
+        new = [name for name in adds if name not in self.sums]
         new += [bucket.counter for bucket in by_time if bucket not in self.buckets]
-        size = len("".join(new).encode()) + 100 * (len(new) + 1 + len(keyed))
+        size = len("".join(new).encode()) + 100 * (len(new) + 1 + len(ids))
         size += BYTES_OF_PLACE * len(second_uses)
         if self.envelopes and (
-            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(new) > MOST_IN_COMMIT
+            len(self) + 1 + len(ids) + len(new) > self.room
             or self.bytes + size > MOST_BYTES_IN_COMMIT
             or _is_beyond(SHARD_FULL, sums)
             or _is_beyond(SHARD_FULL, buckets)
@@ -100,7 +116,7 @@ class Plan:
             self.attempts[envelope.key] = envelope.attempt
         if second_uses:
             self.second_uses[envelope.key] = second_uses
-        self.receipts |= keyed
+        self.ids |= ids
         self.sums |= sums
         self.buckets |= buckets
         return True
@@ -121,7 +137,8 @@ _T = TypeVar("_T")
 
 
 def _joined(sums: Mapping[_T, int], adds: Mapping[_T, int]) -> Mapping[_T, int]:
-    return {of: sums.get(of, 0) + delta for of, delta in adds.items()} if sums else adds
+    """What the sums of these are when they are added."""
+    return adds if sums.keys().isdisjoint(adds) else {of: sums.get(of, 0) + delta for of, delta in adds.items()}
 
 
 def _is_beyond(limit: int, sums: Mapping[_T, int]) -> bool:
@@ -129,6 +146,7 @@ def _is_beyond(limit: int, sums: Mapping[_T, int]) -> bool:
 
 
 def notes_of(plan: Plan, commit: str) -> list[bytes]:
+    """The notes of the envelopes' receipts. Those of ids have none."""
     attempts = [plan.attempts.get(key, "") for key in plan.receipts]
     tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
     seconds = {place: plan.second_uses[key] for place, key in enumerate(plan.receipts) if key in plan.second_uses}
@@ -171,15 +189,15 @@ class Window:
         """Hold a message, and its envelopes."""
         self.held.append(Held(delivery, envelopes, aged))
         for envelope in envelopes:
-            self.counters |= envelope.counters()
+            self.counters.update(envelope.sums, [item.counter for item in envelope.keyed])
             self.patient &= envelope.patient
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
-    def plan(self, most: int, rules: Rules = ()) -> Plan:
+    def plan(self, most: int, rules: Rules = (), room: int = MOST_IN_COMMIT) -> Plan:
         """The next commit: unsettled envelopes, one of each key, as many as fit, at most `most`."""
-        plan = Plan(revives=self._revives, rules=rules)
+        plan = Plan(revives=self._revives, rules=rules, room=room)
         for held in self.held:
             for envelope in held.envelopes:
                 left = self._left(envelope, plan)
@@ -249,8 +267,7 @@ class Window:
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """Note that these receipts exist. `attempts`: see `Plan`."""
-        for key in keys:
-            self.known[key] = state
+        self.known |= dict.fromkeys(keys, state)
         self.attempts |= attempts or {}
 
     def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:

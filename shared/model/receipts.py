@@ -18,7 +18,7 @@ DAY: Final = Millis(24 * HOUR)
 DAY_SECONDS: Final = DAY // 1_000
 CLIENT_IDS_REMEMBERED: Final = Millis(8 * DAY)
 """A client's id counts once for at least this long after its first use."""
-_KEY_OF_ID: Final = re.compile("i[0-9a-f]{32}")
+KEY_OF_ID: Final = re.compile("i[0-9a-f]{32}")
 
 
 def key_of_envelope(envelope_id: str) -> str:
@@ -41,12 +41,17 @@ def key_of_increment(counter: str, client_id: str) -> str:
     Half of the hash is enough, see docs/adr/0029-ids-in-sqlite.md. All stores have the same keys, so that ids can be
     moved from one to another.
     """
-    return key_of_half(sha256(f"{len(counter)}:{counter}{client_id}".encode()).digest()[:16])
+    return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()[:32]
 
 
 def half_of_id(key: str) -> bytes | None:
     """The half of a hash in the key of an increment, 16 bytes; None if the key is of something else."""
-    return bytes.fromhex(key[1:]) if _KEY_OF_ID.fullmatch(key) else None
+    return bytes.fromhex(key[1:]) if KEY_OF_ID.fullmatch(key) else None
+
+
+def halves_of_ids(keys: Iterable[str]) -> bytes:
+    """The halves of the hashes in the keys of increments, one after the other."""
+    return bytes.fromhex("".join([key[1:] for key in keys]))
 
 
 def key_of_half(half: bytes) -> str:

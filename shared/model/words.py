@@ -6,9 +6,9 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count, islice, repeat
 from math import inf
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from shared.model.buckets import (
     BEGINNING,
@@ -214,6 +214,25 @@ class ShardAdd(NamedTuple):
     known: int = 0
 
 
+class FirstAdds(Sequence[ShardAdd]):
+    """An add to shard 0 of each counter. A store that adds all of them by one statement takes `sums` as they are."""
+
+    def __init__(self, sums: Mapping[str, int], num_shards: int, known: int) -> None:
+        """`num_shards` and `known` of each: see `ShardAdd`."""
+        self.sums = sums
+        self.num_shards = num_shards
+        self.known = known
+
+    def __iter__(self) -> Iterator[ShardAdd]:
+        return map(ShardAdd, self.sums, repeat(0), self.sums.values(), repeat(self.num_shards), repeat(self.known))
+
+    def __getitem__(self, at: Any) -> Any:
+        return tuple(self)[at]
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+
 class Guard(NamedTuple):
     """What a store keeps about the last set, reset or delete of a counter."""
 
@@ -246,7 +265,7 @@ class Commit:
     """Inserts receipts and adds to shards: all or nothing."""
 
     receipts: tuple[Receipt, ...]
-    adds: tuple[ShardAdd, ...]
+    adds: Sequence[ShardAdd]
     revived: tuple[Receipt, ...] = ()
     """Receipts that exist as `dead` and become these, see `Receipt.over`."""
     tally: Tally = field(default_factory=Tally)
@@ -263,8 +282,8 @@ class Commit:
     """
 
     def repeats(self) -> bool:
-        keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
-        return len(set(keys)) < len(keys)
+        keys = {receipt.key for receipt in (*self.receipts, *self.revived)}
+        return len(keys) < len(self.receipts) + len(self.revived)
 
 
 class Total(NamedTuple):
@@ -446,6 +465,8 @@ class Envelope:
     """The span in which it was published, as its message says. It may be malformed."""
     patient: bool = field(default=False, compare=False)
     """Nobody waits until it is applied, or has read its counters lately. See `FlushPolicy`."""
+    # What `ids` has made.
+    _ids: tuple[str, ...] = field(default=(), init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.increments < 0:
@@ -460,6 +481,13 @@ class Envelope:
         return self.receipt
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """The keys of the receipts of `keyed`, in order. Made when first asked for, like `key`: each is a hash."""
+        if len(self._ids) < len(self.keyed):
+            object.__setattr__(self, "_ids", tuple([item.key for item in self.keyed]))
+        return self._ids
+
+    @property
     def is_minted(self) -> bool:
         """Whether an ingest made its id, and for it alone."""
         return not (self.retried or self.foreign or self.second)
@@ -467,8 +495,7 @@ class Envelope:
     def receipt_keys(self) -> Iterator[str]:
         """The keys of its receipt, and of the receipts of the ids in it."""
         yield self.key
-        for item in self.keyed:
-            yield item.key
+        yield from self.ids
 
     def counters(self) -> set[str]:
         return {*self.sums, *(item.counter for item in self.keyed)}

@@ -392,8 +392,10 @@ GROWTH: Final = 6
 and so a receipt."""
 LOG_GROWTH: Final = 16
 """Bytes by which the log may grow for one pending byte, since each commit writes all pages that it touches."""
-LARGEST_LOG: Final = 24 * 2**20
-"""Bytes at which the log has surely been started again."""
+LARGEST_LOG: Final = 48 * 2**20
+"""Bytes at which the log has surely been started again: SQLite's 4 MiB, and the pages of one commit, of which a flusher
+has at most 10,000 receipts and counters.
+"""
 
 
 class Reserve:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from shared.model.buckets import BEGINNING, Instant, StoreMillis
+from shared.model.buckets import BEGINNING, NEVER, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
-from shared.model.receipts import half_of_id, key_of_half, read_note
+from shared.model.receipts import KEY_OF_ID, half_of_id, halves_of_ids, key_of_half, read_note
 from shared.model.words import APPLIED, Receipt
 from shared.sqlite.database import json_of
 
@@ -40,15 +40,15 @@ _FROM: Final = (
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
-    ids: dict[bytes, Receipt] = {}
+    ids: dict[str, StoreMillis] = {}
     rest: list[Receipt] = []
     for receipt in receipts:
-        if (half := _half_to_keep(receipt)) is None:
-            rest.append(receipt)
+        if _is_id(receipt):
+            ids[receipt.key] = receipt.expires
         else:
-            ids[half] = receipt
+            rest.append(receipt)
     try:
-        if _find_ids(db, [one.key for one in rest]) or _exists(db, ids.values()) or not _insert_ids(db, ids):
+        if _find_ids(db, [one.key for one in rest]) or _exists(db, ids) or not _insert_ids(db, ids):
             raise AlreadyAppliedError("the receipt of an id in this commit exists")
         db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in rest])
     except sqlite3.IntegrityError:
@@ -115,11 +115,11 @@ def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
     return found
 
 
-def _exists(db: sqlite3.Connection, ids: Collection[Receipt]) -> bool:
+def _exists(db: sqlite3.Connection, keys: Collection[str]) -> bool:
     """Whether the table has one of these ids, for example as dead, or with a note. It has hardly ever any id."""
-    if not ids or db.execute(_ANY_ID).fetchone() is None:
+    if not keys or db.execute(_ANY_ID).fetchone() is None:
         return False
-    return db.execute(_EXISTS, (json_of([one.key for one in ids]),)).fetchone() is not None
+    return db.execute(_EXISTS, (json_of(keys),)).fetchone() is not None
 
 
 def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:
@@ -199,20 +199,22 @@ _DELETE_SOME: Final = "DELETE FROM ids WHERE generation = ? AND half < ?"
 _DELETE_IDS: Final = "DELETE FROM ids WHERE generation = ?"
 
 
-def _half_to_keep(receipt: Receipt) -> bytes | None:
-    """The half to keep here, if it is the receipt of an applied id, with nothing to say but that."""
-    plain = receipt.state == APPLIED and receipt.expires and not receipt.note
-    return half_of_id(receipt.key) if plain else None
+def _is_id(receipt: Receipt) -> bool:
+    """Whether it is the receipt of an applied id, with nothing to say but that."""
+    key, expires, state, note, *_ = receipt
+    return KEY_OF_ID.fullmatch(key) is not None and state == APPLIED and expires > NEVER and not note
 
 
-def _insert_ids(db: sqlite3.Connection, receipts: Mapping[bytes, Receipt]) -> bool:
-    """Keep receipts, by half. Returns False if one of them was here; then the transaction must not be committed."""
-    if not receipts:
+def _insert_ids(db: sqlite3.Connection, ids: Mapping[str, StoreMillis]) -> bool:
+    """Keep these keys of ids, and when they expire. Returns False if one of them was here; then the transaction must
+    not be committed.
+    """
+    if not ids:
         return True
     (elder,), (younger,) = db.execute("SELECT number FROM generations ORDER BY number").fetchall()
-    db.execute(_EXPIRE_IDS, (max([one.expires for one in receipts.values()]), younger))
-    values = {"halves": b"".join(sorted(receipts)), "elder": elder, "younger": younger}
-    return db.execute(_INSERT_IDS, values).rowcount == len(receipts)
+    db.execute(_EXPIRE_IDS, (max(ids.values()), younger))
+    values = {"halves": halves_of_ids(sorted(ids)), "elder": elder, "younger": younger}
+    return db.execute(_INSERT_IDS, values).rowcount == len(ids)
 
 
 def _find_ids(db: sqlite3.Connection, keys: Iterable[str]) -> dict[str, Receipt]:

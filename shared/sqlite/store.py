@@ -30,6 +30,7 @@ from shared.model.receipts import Promise
 from shared.model.words import (
     SHARD_FULL,
     Commit,
+    FirstAdds,
     Guard,
     Receipt,
     Receipts,
@@ -79,12 +80,8 @@ def _add_to_shards(db: sqlite3.Connection, adds: Iterable[ShardAdd], wall: WallM
 
     Adds that differ only in counter and delta are one statement, since a row costs less there than a statement each.
     """
-    groups: dict[tuple[int, int, int], dict[str, int]] = {}
-    for counter, shard, delta, num_shards, known in adds:
-        its = groups.setdefault((shard, num_shards, known), {})
-        its[counter] = its.get(counter, 0) + delta
     full: list[tuple[str, int]] = []
-    for (shard, number, known), its in groups.items():
+    for (shard, number, known), its in _grouped(adds).items():
         sums = _as_json(its)
         values = {"sums": sums, "shard": shard, "full": SHARD_FULL, "wall": wall}
         if 0 < shard < known and (shrunk := {counter for (counter,) in db.execute(_SHRUNK, values)}):
@@ -95,6 +92,17 @@ def _add_to_shards(db: sqlite3.Connection, adds: Iterable[ShardAdd], wall: WallM
         _make(db, sums, number, shard + 1 if known else number)
     if full:
         raise ShardFullError(full)
+
+
+def _grouped(adds: Iterable[ShardAdd]) -> Mapping[tuple[int, int, int], Mapping[str, int]]:
+    """The sums by counter of each shard, `num_shards` and `known`."""
+    if isinstance(adds, FirstAdds):
+        return {(0, adds.num_shards, adds.known): adds.sums}
+    groups: dict[tuple[int, int, int], dict[str, int]] = {}
+    for counter, shard, delta, num_shards, known in adds:
+        its = groups.setdefault((shard, num_shards, known), {})
+        its[counter] = its.get(counter, 0) + delta
+    return groups
 
 
 def _as_json(sums: Mapping[str, int]) -> str:

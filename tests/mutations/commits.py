@@ -43,10 +43,10 @@ def _(found: Any, self: Any, keys: Any, receipts: Any) -> None:
 
 @around("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
 def _(take: Any, self: Any, envelope: Any, known: Any) -> Any:
-    receipts, ids = self.receipts, {item.key for item in envelope.keyed}
-    self.receipts = {key: of_client for key, of_client in receipts.items() if key not in ids}
+    before = self.ids
+    self.ids = dict.fromkeys(before.keys() - {*envelope.ids})
     taken = take(self, envelope, known)
-    self.receipts = receipts | self.receipts
+    self.ids = before | self.ids
     return taken
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.flush.window import TOO_OLD
+from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD
 from flusher.service import make_flusher, make_tools
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import Commit, Delivery, Envelope, Message
+from shared.model.words import Commit, Delivery, Envelope, Increment, Message
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench
@@ -188,6 +188,29 @@ async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_other
     await bench.flush()
     assert asked == [("1", "2"), ("2",)]
     assert await bench.total() == 1
+
+
+@pytest.mark.parametrize(("one_file", "most"), [(True, MOST_IN_COMMIT_OF_FILE), (False, MOST_IN_COMMIT)])
+async def test_a_commit_has_as_much_as_its_store_takes(one_file: bool, most: int) -> None:
+    bench = Bench()
+    each = most // 10
+    for number in range(12):
+        ids = tuple(Increment("a", 1, f"{number}:{place}") for place in range(each))
+        await bench.publish(Envelope(f"e{number}", {}, keyed=ids))
+    apply = bench.store.apply
+    sizes: list[int] = []
+
+    async def weighed(commit: Commit) -> Instant:
+        sizes.append(len(commit.receipts) + len(commit.adds))
+        return await apply(commit)
+
+    bench.flusher._tools = replace(bench.flusher._tools, one_file=one_file)
+    bench.store.apply = weighed  # type: ignore[method-assign]
+    while await bench.flusher.pull_once(0):
+        pass
+    await bench.flusher.flush_once()
+    assert sizes == [9 * (each + 1) + 1, 3 * (each + 1) + 1]
+    assert await bench.total() == 12 * each
 
 
 async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:

@@ -100,9 +100,9 @@ async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkey
     bench, apply, plan = Settings(SHORT), MemoryStore.apply, Window.plan
     steps = count()
 
-    def limited(window: Window, most: int, rules: Rules) -> Plan:
+    def limited(window: Window, most: int, rules: Rules, room: int) -> Plan:
         assert next(steps) < MOST_STEPS, "it is tried for ever"
-        return plan(window, most, rules)
+        return plan(window, most, rules, room)
 
     async def refuse(commit: Commit) -> Instant:
         if commit.adds:

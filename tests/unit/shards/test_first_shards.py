@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from flusher.flush.commit_loop import FirstShards
+from flusher.flush.commit_loop import KNOWN, FirstShards
 from shared.model.errors import ShardFullError
-from shared.model.words import SHARD_FULL, Commit, Receipt
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
@@ -45,3 +45,10 @@ async def test_a_new_counter_gets_as_many_shards_as_the_settings_say_and_a_compa
         totals, _ = await snapshot.read(NAMES, ())
     assert {name: total.value for name, total in totals.items()} == dict.fromkeys(NAMES, 2)
     await database.close()
+
+
+async def test_adds_to_first_shards_read_like_any_others() -> None:
+    adds = await FirstShards(5).adds({"a": 1, "b": -2})
+    assert [*adds] == [ShardAdd("a", 0, 1, 5, KNOWN), ShardAdd("b", 0, -2, 5, KNOWN)] == [adds[0], *adds[1:]]
+    assert len(adds) == 2
+    assert not await FirstShards(5).adds({})

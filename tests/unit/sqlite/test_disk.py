@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flusher.flush.window import MOST_IN_COMMIT_OF_FILE
 from shared.model.errors import StorageFullError
-from shared.sqlite.database import GROWTH, LOG_GROWTH, Reserve, connect_to
+from shared.sqlite.database import GROWTH, LARGEST_LOG, LOG_GROWTH, Reserve, connect_to
 
 MIB = 2**20
 
@@ -49,6 +50,11 @@ def test_below_the_reserve_nothing_is_taken_and_it_goes_on_when_there_is_room() 
     assert not disk.takes(reserve)
     disk.free += 4096
     assert disk.takes(reserve)
+
+
+def test_the_room_for_the_log_is_enough_for_the_largest_commit_of_a_flusher() -> None:
+    """In a large file, each id is in a page of its own. SQLite starts the log again at 4 MiB, before such a commit."""
+    assert LARGEST_LOG > 4 * MIB + MOST_IN_COMMIT_OF_FILE * 4096
 
 
 def test_of_a_small_disk_a_tenth_is_kept() -> None:

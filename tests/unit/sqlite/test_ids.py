@@ -15,7 +15,7 @@ from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt
 from shared.sqlite import receipts
-from shared.sqlite.receipts import _half_to_keep, _sweep_ids
+from shared.sqlite.receipts import _is_id, _sweep_ids
 from shared.sqlite.schema import make_tables
 from shared.sqlite.store import SqliteStore
 
@@ -44,11 +44,11 @@ def generations(db: sqlite3.Connection) -> list[tuple[int, int]]:
 
 def test_only_what_says_nothing_but_that_it_was_applied_is_kept_here() -> None:
     one = applied(1)
-    assert _half_to_keep(one) == half_of_id(one.key)
+    assert _is_id(one)
     others = [one._replace(**change) for change in ({"state": "dead"}, {"note": b"{}"}, {"expires": NEVER})]
     strange = ["i", "i" + "A" * 32, "i" + "0" * 31 + " ", one.key + "0", one.key + "\n", key_of_envelope("id-1")]
     strangers = [*others, *(one._replace(key=key) for key in strange)]
-    assert [_half_to_keep(other) for other in strangers] == [None] * len(strangers)
+    assert not any(_is_id(other) for other in strangers)
     assert [half_of_id(key) for key in strange] == [None] * len(strange)
 
 
