@@ -91,8 +91,9 @@ def flushed(came: Sequence[tuple[float, Message]], interval: float) -> tuple[flo
         if policy.due(window, begun, now, urgent=False):
             policy.closed(window)
             while since is not None and (plan := window.plan(10**9)).envelopes:
-                window.learn(plan.receipts, APPLIED)
-                receipts, shards = receipts + len(plan.receipts), shards + len(plan.sums)
+                keys = plan.receipt_keys()
+                window.learn(keys, APPLIED)
+                receipts, shards = receipts + len(keys), shards + len(plan.sums)
             window = Window()
         if not window:
             begun = now
