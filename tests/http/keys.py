@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from ingest.access.keys import make, written
+from ingest.access.keys import SCOPES, make, written
 
 SHOP: Final = "https://shop.example"
 PAST: Final = "2020-01-01T00:00:00Z"
 FUTURE: Final = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-ALL: Final = ["write", "read", "admin"]
+ALL: Final = [*SCOPES]
 
 
 def keys_file(folder: Path, **entries: dict[str, Any]) -> tuple[Path, dict[str, str]]:

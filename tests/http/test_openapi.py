@@ -52,6 +52,11 @@ EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 EXAMPLES |= {"__GCP_CloudEventsMode": "CE_PUBSUB_BINDING"}
 
 
+def example(parameter: str) -> str:
+    assert parameter in EXAMPLES, f"EXAMPLES of this file needs a value for the parameter {parameter}"
+    return EXAMPLES[parameter]
+
+
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     clock = ManualClock()
@@ -159,7 +164,7 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service)
         if path.startswith("/v1/jobs/{id}"):
             await service.post("/v1/jobs", b'{"kind": "export", "prefix": "a", "id": "x%d"}' % number)
             await service.work()
-        for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
+        for query in ("", *(f"?{name}={example(name)}" for name in _parameters(path, method, "query"))):
             assert (await service.ask(method.upper(), target + query, body, headers)).status in {200, 202}, query
         for name in _parameters(path, method, "header"):
             assert name == "Idempotency-Key", (path, method)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from flusher.dead_letters.desk import OneAtATime
 from flusher.service import make_tools
-from ingest.access.keys import Key, written
+from ingest.access.keys import SCOPES, Key, written
 from ingest.service import Ingest
 from shared.config.settings import Settings, promise_of
 from shared.http.front import Front
@@ -41,7 +41,7 @@ MAX_BODY: Final = 2_000
 SHORTLY: Final = 0.001
 SETTLED: Final = 3.0
 """Virtual seconds after which nothing happens any more: longer than a refused body is read for."""
-_ALL: Final = ("write", "read", "admin")
+_ALL: Final = tuple(SCOPES)
 KEYS: Final = (
     Key(id="all", sha256="", scopes=_ALL),
     Key(id="counts", sha256="", scopes=("write",)),
