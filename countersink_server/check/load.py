@@ -31,7 +31,7 @@ PATIENCE: Final = 60.0
 """Seconds, after the load has ended, until the answer to what is sent again must be clear."""
 LONGEST_PAUSE: Final = 1.0
 READERS: Final = 4
-"""One client of so many reads."""
+"""One client of so many reads, and one of fewer."""
 
 
 class Load:
@@ -48,9 +48,9 @@ class Load:
 
     def run(self, seconds: float, clients: int, tell: Callable[[], None]) -> None:
         """`tell` is called each second."""
+        readers = max(clients // READERS, 1)
         threads = [
-            threading.Thread(target=self._client, args=(number % READERS == READERS - 1,), daemon=True)
-            for number in range(clients)
+            threading.Thread(target=self._client, args=(number < readers,), daemon=True) for number in range(clients)
         ]
         for thread in threads:
             thread.start()

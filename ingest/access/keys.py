@@ -244,10 +244,10 @@ def _key_of(entry: object) -> Key:
         for field in ("origins", "client_rate", "max_delta", "max_new"):
             if getattr(key, field) not in {(), None}:
                 raise SettingsError(f"{name}: only publishable keys have '{field}'")
-    elif not {*key.scopes} <= {*for_pages()} or not key.prefixes or not key.origins:
-        raise SettingsError(
-            f"{name}: a publishable key needs prefixes, origins, and no scopes but {', '.join(for_pages())}"
-        )
+    elif not {*key.scopes} <= {*for_pages()}:
+        raise SettingsError(f"{name}: a publishable key may have no scopes but {', '.join(for_pages())}")
+    elif not key.prefixes or not key.origins:
+        raise SettingsError(f"{name}: a publishable key needs {'origins' if key.prefixes else 'prefixes'}")
     return key
 
 
@@ -269,7 +269,7 @@ def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
 
 def _flaw_of_scopes(value: Any) -> str | None:
     if type(value) is not list or not value or not {*map(str, value)} <= {*SCOPES} or len({*value}) < len(value):
-        return f"must be a list of some of {', '.join(SCOPES)}"
+        return f"must be a list of some of {', '.join(SCOPES)}, each once"
     return None
 
 

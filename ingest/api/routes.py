@@ -161,7 +161,9 @@ _EXPORT: Final = {
         " `delete` or `expire`: its `name`, and the value `before`, which is exactly what the job took away. Such a job"
         " also has a result if it failed or was stopped.",
         "application/x-ndjson",
-        sometimes={"Next-Page-Token": "If there is more: send it as `page_token`."},
+        sometimes={
+            "Next-Page-Token": "Send it as `page_token`, even if this page has no lines. The last page has none."
+        },
     )
 }
 _METRICS: Final = {200: Gives(TEXT, media_type="text/plain")}

@@ -24,6 +24,7 @@ from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller, Credentials, credentials_in
 from ingest.access.door import Door
 from ingest.access.google_tokens import UnverifiedError
+from ingest.access.keys import PUBLISHABLE_KEY
 from ingest.api.counters import ListAsks, ReadRoutes
 from ingest.api.fields import Age, read_parameters
 from ingest.api.increments import ACCEPTED, add_one, receipt_of
@@ -131,7 +132,7 @@ class FastPath:
                 return None
             path, _, query = target.decode().partition("?")
             asked = find(method.decode(), path, query)
-            if method == b"GET" and not body and "key=" not in query:
+            if method == b"GET" and not body and not _has_public_key(query, head.said):
                 return Request(asked, asked.label, head, (), self._reading(asked, found[1], Query(query), head))
             if method == b"POST" and found[1] is not None and found[2] is None and len(body) <= SMALL:
                 name = name_of(found[1].decode())
@@ -229,6 +230,11 @@ class FastPath:
         done = asyncio.get_running_loop().create_task(read(asker.caller))  # `ensure_future` takes 2 µs more
         REQUEST.reset(token)
         done.add_done_callback(partial(_answer, asker, route, None))
+
+
+def _has_public_key(query: str, said: Credentials) -> bool:
+    """Then the routes answer, who say how long a browser may keep what the key has read."""
+    return "key=" in query or any(PUBLISHABLE_KEY in text for text in said.authorization)
 
 
 def answered(route: str, status: int, *begun: float) -> None:

@@ -103,10 +103,11 @@ async def test_an_answer_says_how_long_it_may_be_kept(tmp_path: Path) -> None:
             ("/v1/counters/page:a?max_age=1000000", "public, max-age=60"),
         ):
             assert (await get(service, target, key, PAGE)).headers["Cache-Control"] == kept, target
-        mine = await service.ask(
-            "GET", "/v1/counters/page:a?max_age=10", headers=PAGE | {"Authorization": f"Bearer {key}"}
-        )
-        assert mine.headers["Cache-Control"] == "private, max-age=10"
+        for origin in (PAGE, {}):  # of a page of its own site, a browser names none
+            for target in ("/v1/counters/page:a?max_age=10", "/v1/counters?name=page:a&max_age=10"):
+                mine = await service.ask("GET", target, headers=origin | {"Authorization": f"Bearer {key}"})
+                assert (mine.status, mine.headers["Vary"]) == (200, "Origin")
+                assert mine.headers["Cache-Control"] == "private, max-age=10"
 
 
 async def test_each_client_may_read_so_many_counters_a_second(tmp_path: Path) -> None:
