@@ -189,7 +189,7 @@ class Window:
         """Hold a message, and its envelopes."""
         self.held.append(Held(delivery, envelopes, aged))
         for envelope in envelopes:
-            self.counters.update(envelope.sums, [item.counter for item in envelope.keyed])
+            self.counters |= envelope.counters()
             self.patient &= envelope.patient
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)

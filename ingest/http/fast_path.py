@@ -234,7 +234,7 @@ class FastPath:
 
 def _has_public_key(query: str, said: Credentials) -> bool:
     """Then the routes answer, who say how long a browser may keep what the key has read."""
-    return "key=" in query or any(PUBLISHABLE_KEY in text for text in said.authorization)
+    return "key=" in query or any(f" {PUBLISHABLE_KEY}_" in text for text in said.authorization)
 
 
 def answered(route: str, status: int, *begun: float) -> None:

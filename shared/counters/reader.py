@@ -116,8 +116,8 @@ class Look(NamedTuple):
         """All of them, in the order of the views."""
         return {
             name: await self._summed(name)
-            if view.entries or (total := self.totals[name]).dead
-            else _stored(name, total, view, self.snapshot.as_of)
+            if self.waits(name)
+            else _stored(name, self.totals[name], view, self.snapshot.as_of)
             for name, view in self.views.items()
         }
 

@@ -41,7 +41,7 @@ def key_of_increment(counter: str, client_id: str) -> str:
     Half of the hash is enough, see docs/adr/0029-ids-in-sqlite.md. All stores have the same keys, so that ids can be
     moved from one to another.
     """
-    return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()[:32]
+    return key_of_half(sha256(f"{len(counter)}:{counter}{client_id}".encode()).digest()[:16])
 
 
 def half_of_id(key: str) -> bytes | None:

@@ -10,7 +10,6 @@ import random
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 
 import pytest
 
@@ -32,7 +31,8 @@ COUNTERS = ("a", "b", "c", "d", "e")
 LOOK = 0.1
 """Seconds for which a look serves readings."""
 STEPS = 300
-"""Of disorder, and more until some reading was exact and a set was made, as long as that takes on a busy machine."""
+"""Of disorder, and more until some reading was exact and a set was made, which takes longer on a busy machine."""
+MOST_STEPS = 20 * STEPS
 CHANCES = {
     "write": 30.0,
     "read": 60.0,
@@ -245,7 +245,7 @@ class Disorder:
         self.flusher = await self.fleet.process(member=False, longest_look=LOOK)
         self.processes = [await self.process(network) for network in self.networks]
         witness = asyncio.create_task(self.evidence())
-        for number in count():
+        for number in range(MOST_STEPS):
             if number >= STEPS and self.exact and self.store.changes:
                 break
             await self.step()
@@ -285,5 +285,7 @@ async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monke
         networks = [await stack.enter_async_context(proxy(redis.host)) for _ in range(3)]
         disorder = Disorder(seed, redis, fleet, networks)
         await disorder.run_all()
+        assert disorder.exact
+        assert disorder.store.changes
         await fleet.close()
         fleet.overlays.clear()
