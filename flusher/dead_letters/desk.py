@@ -67,7 +67,7 @@ class Replay:
         """Replay the letters. `TransientError`: the store was away for `patience` seconds. Some may be counted; none is
         lost.
         """
-        keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
+        keys = [*dict.fromkeys(key for one in opened for key in (*one.receipt_keys(), *one.second_uses()))]
         receipts = await self._tools.store.receipts(keys)
         now, promises = await self._tools.store.now(), await self._tools.promise_keeper.promises()
         window = Window(revives=True)
@@ -80,8 +80,7 @@ class Replay:
                 outcome.why = LEFT_AS_UNSURE
                 outcome.left = sum(envelope.increments for envelope in one.envelopes)
             elif one.flaw is None:
-                unknown = any(key not in receipts.found for key in one.receipt_keys())
-                window.add(one.letter.delivery, one.envelopes, aged=self._judges and unknown)
+                window.add(one.letter.delivery, one.envelopes, aged=self._judges and one.ages(receipts.found))
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)

@@ -58,6 +58,19 @@ class OpenedLetter:
         for envelope in self.envelopes:
             yield from envelope.receipt_keys()
 
+    def second_uses(self) -> Iterator[str]:
+        """The receipt keys that its envelopes have if other uses of their ids were first."""
+        return (envelope.as_second_use().key for envelope in self.envelopes if envelope.attempt)
+
+    def ages(self, found: Mapping[str, Receipt]) -> bool:
+        """Whether a receipt that was not found, and may have expired, decides what is left of it. If no more than
+        second uses can be left, their own receipts decide.
+        """
+        over = all(_over(envelope.key, found) for envelope in self.envelopes)
+        return any(key not in found for key in self.receipt_keys()) or (
+            over and any(key not in found for key in self.second_uses())
+        )
+
     def vanished(self, found: Mapping[str, Receipt]) -> bool:
         """Whether its dead receipt is gone: another replay may have applied it long ago."""
         return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)

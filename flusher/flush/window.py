@@ -242,7 +242,8 @@ class Window:
     def late(self, now: StoreMillis) -> Iterator[tuple[Held, Envelope, str]]:
         """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
-        A second use that came too late is settled if the first one was applied: it adds nothing.
+        A second use that came too late, or was seen dead and is gone, is settled if the first one was applied: it adds
+        nothing.
         """
         for held in [*self.held]:
             for envelope in held.envelopes:
@@ -251,7 +252,7 @@ class Window:
                     continue
                 if self.known.get(envelope.key) in {DEAD, DROPPED}:
                     yield held, left, TOO_OLD if late else "its id was given up before"
-                elif late and left.second:
+                elif left.second and (late or left.key in self.vanished):
                     self.known[left.key] = APPLIED
                 elif late or envelope.key in self.vanished:
                     yield held, envelope, TOO_OLD

@@ -267,6 +267,48 @@ async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     assert morgue.broker.buried() == {}
 
 
+async def test_a_copy_of_a_second_use_is_told_of_once_although_its_receipt_expires_before_that_of_the_first() -> None:
+    morgue = Morgue(ages=True)
+    first, second = (
+        Envelope("k", {"poison": 1}, {}, (), morgue.now(), retried=True, attempt=attempt) for attempt in ("t1", "t2")
+    )
+    await morgue.flush(first)
+    await morgue.flush(second)
+    morgue.cured()
+    opened = await morgue.opened()
+    assert sums(await morgue.replay(opened)) == (1, 1, 0)
+    key = second.as_second_use().key
+    assert await morgue.receipt(key)
+    morgue.clock.turn(9 * DAY / 1_000)
+    await morgue.store.sweep(await morgue.store.now(), 100)
+    assert await morgue.receipt(first.key)
+    assert await morgue.receipt(key) is None
+    await morgue.replay(opened)  # as of one that stood still, or of a letter that the broker delivers twice
+    assert await morgue.receipt(key) is None, "it would count as a duplicate once more"
+    assert await morgue.total("poison") == 1
+
+
+async def test_a_second_use_that_is_dead_is_settled_however_old_it_is() -> None:
+    morgue = Morgue(ages=True)
+    first, second = (
+        Envelope("k", {"poison": 1}, {}, (), morgue.now(), retried=True, attempt=attempt) for attempt in ("t1", "t2")
+    )
+    await morgue.flush(first)
+    await morgue.flush(second)
+    morgue.cured()
+    (of_first, of_second) = await morgue.opened()
+    assert sums(await morgue.replay([of_first])) == (1, 0, 0)
+    key = second.as_second_use().key
+    morgue.clock.turn((7 * DAY + 2 * HOUR) / 1_000)
+    dead = await morgue.receipt(key)
+    assert dead
+    assert dead.state == "dead"
+    assert sums(await morgue.replay([of_second])) == (0, 1, 0)
+    applied = await morgue.receipt(key)
+    assert applied
+    assert applied.state == "applied"
+
+
 async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_before_it_buries() -> None:
     """Who gave it up was killed before it buried the message."""
     morgue = Morgue()
