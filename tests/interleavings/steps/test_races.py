@@ -41,7 +41,6 @@ def test_a_snapshot_older_than_a_removal_is_void(world: World) -> None:
     ingest = world.ingests[0]
     count(world, ingest)
     world.read(ingest, ["a"], None)
-    one(world, ingest.owner, "view")
     one(world, ingest.owner, "snapshot")
     apply_all(world)
     through(world, ingest)
@@ -53,7 +52,6 @@ def test_the_overlay_is_read_after_the_instant_is_chosen(world: World) -> None:
     """Read before it, an entry that was made and applied in between is in the base and, unasked, in the overlay."""
     ingest, other = world.ingests
     world.read(ingest, ["a"], None)
-    one(world, ingest.owner, "view")
     for name in ("snapshot", "view"):
         count(world, other)
         apply_all(world, acks=False)
