@@ -3,7 +3,7 @@ too.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -249,6 +249,12 @@ class TransformWriter:
                 return await self._send(commit, sums, unread, told)
             except MissingError as error:  # a dead receipt has just been swept
                 raise ContendedError(str(error)) from error
+
+    def note_absent(self, counters: Iterable[str]) -> None:
+        """These counters have no config."""
+        now = self._clock.monotonic()
+        for counter in counters:
+            self._memory.note_absent(counter, now)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
         request = self._client.commit_request()

@@ -61,20 +61,27 @@ class ShardMemory:
 
     def __init__(self) -> None:
         self._standings: Lately[Shard, tuple[ShardState, float]] = Lately(MOST_STANDINGS)
+        self._absent: Lately[str, float] = Lately(MOST_STANDINGS)
+        """Counters without a config, and when that was seen."""
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
-        """None if it was not seen within ten minutes."""
-        standing, at = self._standings.get(shard, (None, now))
+        """None if it was not seen within ten minutes. No shard of an absent counter is readable, so none needs a look:
+        the commit makes it, and raises the config to cover it.
+        """
+        standing, at = self._standings.get(shard) or (ShardState(), self._absent.get(shard[0], now - FRESH))
         return standing if now - at < FRESH else None
 
+    def note_absent(self, counter: str, now: Monotonic) -> None:
+        self._absent[counter] = now
+
     def note(self, shard: Shard, standing: ShardState, now: Monotonic) -> None:
-        if not standing.version:  # before it is made, a look has to tell whether a compaction removed it
-            self.forget(shard)
-        else:
+        self.forget(shard)
+        if standing.version:  # before it is made, a look has to tell whether a compaction removed it
             self._standings[shard] = (standing, now)
 
     def forget(self, shard: Shard) -> None:
         self._standings.pop(shard, None)
+        self._absent.pop(shard[0], None)
 
 
 # Removes what a deleted counter leaves behind: its shards and its config, over the versions that were read.

@@ -256,6 +256,7 @@ class DatastoreStore:
         numbers = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found.entities}
         for counter, number in numbers.items():
             self._numbers[counter] = number
+        self._writer.note_absent(counter for counter in counters if counter not in numbers)
         return numbers
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:

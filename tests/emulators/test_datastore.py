@@ -89,6 +89,18 @@ async def test_a_shard_whose_config_is_gone_is_made_readable_again(datastore: Da
     assert await total(another, "a") == 6
 
 
+async def test_a_counter_that_another_process_makes_after_it_was_looked_for_is_added_to(datastore: Datastore) -> None:
+    """It needs no second look: whatever was made, and compacted, meanwhile, the commit adds, and its shard is read."""
+    here, there = await datastore.store(), await datastore.store()
+    assert await here.shards(["a", "b", "c"]) == {}
+    await there.apply(commit(("a", 10), ShardAdd("b", 3, 10, 4), ("c", MAX_SUM)))
+    await there.apply(commit(("c", MAX_SUM)))
+    assert await there.compact("b", 1, Receipt("compacted", LATER)) == 1
+    await here.apply(commit(("a", 1), ShardAdd("b", 2, 1, 3, 3), ("c", -1)))
+    assert await there.shards(["a", "b", "c"]) == {"a": 1, "b": 3, "c": 1}
+    assert [await total(store, name) for store in (here, there) for name in "abc"] == [11, 11, 2 * MAX_SUM - 1] * 2
+
+
 async def test_many_at_once_from_two_processes_on_one_shard(datastore: Datastore) -> None:
     stores = [await datastore.store(), await datastore.store()]
     commits = [commit(("hot", number), keys=(f"hot-{number}",)) for number in range(100)]

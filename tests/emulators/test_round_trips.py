@@ -27,9 +27,9 @@ IN_REDIS = {"WRITE", "SETTLE", "VIEW"}
 """The others are for the fleet, in the background."""
 POSTED = ["Redis WRITE", "Pub/Sub Publish", "Redis WRITE"]
 APPLIED = ["Datastore BeginTransaction", "Datastore Commit", "Pub/Sub Acknowledge", "Redis SETTLE"]
-APPLIED_NEW = ["Datastore Lookup config", "Datastore Lookup config shard", *APPLIED]
-READ = [*["Redis VIEW"] * 3, "Datastore Lookup config guard shard"]
-READ_PENDING = [*["Redis VIEW"] * 3, "Datastore Lookup config guard receipt shard"]
+APPLIED_NEW = ["Datastore Lookup config", *APPLIED]
+READ = ["Redis VIEW", "Datastore Lookup config guard shard"]
+READ_PENDING = ["Redis VIEW", "Datastore Lookup config guard receipt shard"]
 
 
 class Calls:

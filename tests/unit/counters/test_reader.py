@@ -39,6 +39,7 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     broker, store = MemoryBroker(clock), MemoryStore(clock)
     overlay = SlowOverlay(broker)
     reader = Reader(store, overlay, clock, 1.0)
+    await reader.read(["a"])  # without a base there would be no view
     await broker.publish([encode(Envelope("e", {"a": 5}))])
 
     overlay.gate = asyncio.Event()
@@ -49,7 +50,8 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     (held,) = await broker.pull(1, 1_000, 0)
     time = await store.apply(Commit((Receipt(key_of_envelope("e"), StoreMillis(1 << 60)),), (ShardAdd("a", 0, 5, 1),)))
     await broker.ack([held.token], time)
-    assert [reading.value for reading in await reader.read(["a"])] == [5]
+    clock.turn(0.5)
+    assert [reading.value for reading in await reader.read(["a"], 0)] == [5]
     gate.set()
     assert [reading.value for reading in await late] == [5]
 
