@@ -73,7 +73,7 @@ class Sums:
 
     def number(self, counter: str, there: int) -> int:
         """How many shards a counter must have, if it has `there` now (0: no config) and one to add to is missing."""
-        return max(max(number_for(add, there), add.shard + 1) for add in self.adds[counter])
+        return max(number_for(add, there) for add in self.adds[counter])
 
     def shrunk(self, shard: Shard, there: int) -> bool:
         """Whether a shard that is missing was removed by a compaction."""

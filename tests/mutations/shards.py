@@ -5,7 +5,7 @@ from typing import Any
 
 from flusher.shards import PERIOD
 from tests.mutations.mutation import LOOPS, around, calling, mutation, replaced, returning
-from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
+from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, MEMORY, SEEDS, STORE
 
 mutation(
     "a stale shard number: readers are told of fewer shards than are written",
@@ -19,7 +19,11 @@ mutation("a shard that was compacted is made anew", "shared.model.words.was_comp
     returning(False)
 )
 
-mutation("what is added to a shard that is made is not looked for", "shared.model.words.number_for", STORE, SEEDS)(
+mutation("what is added to a shard that is made is not looked for", "shared.sqlite.store._make", STORE)(
+    lambda make: lambda db, sums, number, _: make(db, sums, number, 0)
+)
+
+mutation("a store that adds itself does not look for a shard that is made", "shared.model.words.number_for", MEMORY)(
     lambda _: lambda add, there: 0 if there else add.num_shards
 )
 
