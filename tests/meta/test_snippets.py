@@ -46,7 +46,11 @@ def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
 
 def pages_that_run() -> Sequence[object]:
     pages = [page for page in PAGES if page.stem != NEEDS_A_TOPIC and blocks(page, "sh", "python")]
-    return [pytest.param(page, id=page.stem) for page in pages]
+    return [pytest.param(page, id=page.stem, marks=[pytest.mark.check] if types_curl(page) else []) for page in pages]
+
+
+def types_curl(page: Path) -> bool:
+    return any("curl" in text for _, text in blocks(page, "sh"))
 
 
 def settings_of(page: Path) -> dict[str, str]:
@@ -67,6 +71,8 @@ async def service(tmp_path: Path, page: Path) -> AsyncIterator[Running]:
 
 @pytest.mark.parametrize("page", pages_that_run())
 async def test_what_a_page_tells_you_to_type_works(page: Path, service: Running, tmp_path: Path) -> None:
+    if types_curl(page):
+        program("curl")
     async with AsyncClient(service.url) as counters:
         await counters.increment("counted before", wait=10)
     for language, block in blocks(page, "sh", "python"):
