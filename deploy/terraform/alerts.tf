@@ -26,7 +26,7 @@ locals {
       query    = "pubsub_googleapis_com:subscription_num_undelivered_messages{subscription_id=\"${google_pubsub_subscription.dead_letters.name}\"} > 0"
       duration = "0s"
       severity = "CRITICAL"
-      says     = "Messages are among the dead letters. They are not counted until they are replayed: countersink dlq list says why."
+      says     = "Messages became dead letters. They are not counted until they are replayed: countersink dlq list says why."
     }
     CountersinkDeadLettersExpire = {
       query    = "pubsub_googleapis_com:subscription_oldest_unacked_message_age{subscription_id=\"${google_pubsub_subscription.dead_letters.name}\"} > ${var.retention - 172800}"
@@ -38,7 +38,7 @@ locals {
       query    = "pubsub_googleapis_com:subscription_oldest_unacked_message_age{subscription_id=\"${google_pubsub_subscription.counts.name}\"} > 600"
       duration = "300s"
       severity = "CRITICAL"
-      says     = "Increments have waited for ten minutes. They are safe, and not applied. Do flushers run?"
+      says     = "Increments have waited for ten minutes. They are safe, but not applied. Check that flushers run."
     }
     CountersinkMessagesExpire = {
       query    = "pubsub_googleapis_com:subscription_oldest_unacked_message_age{subscription_id=\"${google_pubsub_subscription.counts.name}\"} > ${var.retention / 2}"
