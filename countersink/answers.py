@@ -147,7 +147,7 @@ class JobStatus:
     reason: str | None
     """Why it failed."""
     sees_pending: bool = False
-    """Whether it visits counters of which no increment has been applied yet."""
+    """Whether it visits counters whose increments are all still pending."""
     by: str | None = None
     """The periods, if it exports counts by time: `minute`, `hour` or `day`."""
     begin: datetime | None = None

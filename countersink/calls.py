@@ -17,7 +17,7 @@ from countersink.transport import Request
 PATIENCE: Final = 30.0
 """Seconds for which a request is tried again."""
 READ_PATIENCE: Final = 2.0
-"""The same for a read of counters, since a page may wait for it. A list that has begun goes on for `PATIENCE`."""
+"""The same for a read of counters, since a page may wait for it. A list that has begun continues for `PATIENCE`."""
 MOST_ITEMS: Final = 1_000
 """Items in one request with a key: they become one envelope, which has this limit."""
 MOST_NAMES: Final = 1_000

@@ -30,7 +30,7 @@ from countersink.sender import Sender
 from countersink.tally import ONE, Tally
 from countersink.transport import AGAIN, ONE_TRY, SHORTEST_TRY, UNAUTHORIZED, Answer, Request, Retries, Transport, now
 
-# Reads a stream of counters: connects again when it ends, and goes on where it was.
+# Reads a stream of counters: connects again when it ends, and continues where it was.
 
 
 SILENCE: Final = 30.0
@@ -113,10 +113,10 @@ class Client:
 
     With the URL `pubsub://PROJECT/TOPIC` it counts on a topic of Pub/Sub, and can't ask for anything.
 
-    One client serves all threads of a process, and goes on in the children of a fork. `key` is the key that the service
-    wants, or a function that returns one before each attempt, such as an ID token of Google's. `interval` is the
-    seconds for which increments gather, and `most` the number of names and ids that the client holds at most, besides
-    as many that it is sending.
+    One client serves all threads of a process, and the children of a fork. `key` is the key that the service wants, or
+    a function that returns one before each attempt, such as a Google ID token. `interval` is the seconds for which
+    increments gather, and `most` the number of names and ids that the client holds at most, besides as many that it is
+    sending.
     """
 
     def __init__(
@@ -321,10 +321,10 @@ class Client:
         end: datetime | None = None,
         id: str | None = None,  # noqa: A002 (what the service calls it)
     ) -> JobStatus:
-        """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
-        `export`, `compact` to so many shards, or `expire`: delete what was not changed for so many days. Flushers do
-        it. With `by` (`minute`, `hour` or `day`), an export has the counts of these periods, between `begin` and `end`
-        if you say so.
+        """Do one thing to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
+        `export`, `compact` to this many shards, or `expire`: delete what was not changed for this many days. Flushers
+        do it. With `by` (`minute`, `hour` or `day`), an export has the counts of these periods, between `begin` and
+        `end` if you say so.
         """
         sent_as = calls.mint() if id is None else id
         calls.check("the prefix", "prefix", flaw_of_prefix(prefix))

@@ -23,7 +23,7 @@ from countersink.rules import MAX_DELTA
 from countersink.tally import CROWDED, YIELD, Keyed, Sum, Tally
 from countersink.transport import ONE_TRY, TOO_MANY, Answer, Request, Retries, Transport, now
 
-# Knows the clients of this process: after a fork they begin anew, and at exit they send what they hold.
+# Knows the clients of this process: after a fork they begin again, and at exit they send what they hold.
 
 
 AT_EXIT: Final = 2.0
@@ -356,7 +356,7 @@ class Sender:
             self._end()
 
     def _round(self) -> bool:
-        """Gather what was counted, and send it. Returns whether to go on."""
+        """Gather what was counted, and send it. Returns whether to continue."""
         self.mark = CROWDED
         flushes = list(self._flushes)
         self._gather()

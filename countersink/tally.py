@@ -61,7 +61,7 @@ class Tally:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew, also after a fork: another thread of the parent may have held a lock."""
+        """Begin again, as after a fork: another thread of the parent may have held a lock."""
         self.events: list[Event] = []
         self.sums: dict[str, Sum] = {}
         self.items: dict[Keyed, int] = {}
@@ -115,7 +115,7 @@ class Tally:
             yield
 
     def take(self, most: int | None = None) -> tuple[dict[str, Sum], dict[Keyed, int]]:
-        """At most so many names and ids, those first that were first counted. Without a limit, for the last time:
+        """At most this many names and ids, the first counted ones first. Without a limit, for the last time:
         nothing is summed after it.
         """
         with self._folding:

@@ -160,7 +160,7 @@ class _Counts:
             return len(items) - len(fresh)
 
     def points(self, name: str, length: int, first: int, last: int) -> list[Object]:
-        """What was counted in each period of so many seconds, of those that begin in the range."""
+        """What was counted in each period of this many seconds that begins in the range."""
         sums: Sums[int] = Sums()
         with self._lock:
             for minute, count in self._minutes.get(name, {}).items():
@@ -330,7 +330,7 @@ def _list(counts: _Counts, query: Query) -> Object:
     totals = {name: value for name, value in counts.under(prefix).items() if query.get("contains", [""])[0] in name}
     by_value = query.get("order") == ["value"]
     if by_value and (other := next((name for name in ("contains", "page_token") if query.get(name, [""])[0]), "")):
-        raise _RefusedError(422, f"{other!r} can't stand beside 'order=value' in the query", other)
+        raise _RefusedError(422, f"{other!r} can't be combined with 'order=value'", other)
     found = sorted(totals, key=lambda name: -totals[name]) if by_value else [name for name in totals if name > after]
     page = found[: _whole(limit or str(PAGE), "limit")]
     token = page[-1] if len(page) < len(found) and not by_value else None

@@ -95,7 +95,7 @@ AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 TOO_MANY: Final = 429
 """The status of a request that was surely not accepted, and may be later."""
 UNAUTHORIZED: Final = 401
-"""The same, if the key is asked for anew before each attempt."""
+"""The same, if the client asks for the key again before each attempt."""
 ONE_TRY: Final = 10.0
 """Seconds after which an attempt is given up and repeated."""
 SHORTEST_TRY: Final = 1.0
@@ -115,7 +115,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC",
 
 
 def now() -> float:
-    """Seconds of a clock that nobody sets, and that goes on while the machine is suspended, if there is one."""
+    """Seconds of a clock that nobody sets, and that continues while the machine is suspended, if there is one."""
     return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
 
 
@@ -347,7 +347,7 @@ class Transport:
         connection.connect()
 
     def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> "_Response":
-        """Send the request, and read the head of its answer, all in so many seconds."""
+        """Send the request, and read the head of its answer, all in this many seconds."""
         until = time.monotonic() + seconds
         self._busy.add(connection)
         if self.closed.is_set() or connection.sock is None:
@@ -372,7 +372,7 @@ class Transport:
 
 
 class _Incoming(io.RawIOBase):
-    """What comes from a socket: all of it until an instant, and each piece after so many seconds of silence at most."""
+    """What a socket sends: all of it until an instant, and each piece after at most this many seconds of silence."""
 
     def __init__(self, sock: socket.socket, until: float, silence: float) -> None:
         self._sock = sock

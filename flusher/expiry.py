@@ -23,7 +23,7 @@ _log.setLevel(logging.INFO)  # whatever the log level: these jobs delete, and no
 LOOK: Final = 60.0
 """Seconds between two looks. Nothing is read once the job of the day has ended."""
 REPAIR: Final = 3_600.0
-"""Seconds after which a job that still runs is started again: who started it may have been killed before its first task
+"""Seconds after which a job that still runs is started again: its process may have been killed before its first task
 was published. That changes nothing twice.
 """
 LONGEST_WORD: Final = 40

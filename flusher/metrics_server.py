@@ -44,7 +44,7 @@ def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:
     if request.method not in {"GET", "HEAD"}:
         return web.Response(status=405, headers={"Allow": "GET"})
     if request.path not in paths:
-        return web.Response(status=404, text=f"there is {' and '.join(paths)}\n")
+        return web.Response(status=404, text=f"this port has only {' and '.join(paths)}\n")
     if request.path == "/healthz":
         return web.Response(text='{"status":"alive"}\n', content_type="application/json")
     return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})

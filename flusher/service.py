@@ -64,7 +64,7 @@ def make_flusher(
     looks: FleetView | None = None,
     waiters: Waiters | None = None,
 ) -> Flusher:
-    """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
+    """`looks`: how to look at the fleet, if there is one. `waiters`: the requests that wait in this process."""
     policy = FlushPolicy(
         settings.flush_interval, MOST_IN_WINDOW, settings.max_window_bytes, longest=settings.max_flush_interval
     )

@@ -199,7 +199,7 @@ class Growth:
                 self._seen[counter].saw(shard, age, at)
 
     def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
-        """Our commit is done; it took so many seconds."""
+        """Our commit is done; it took this many seconds."""
         self._judge(
             frozenset([(add.counter, add.shard) for add in adds]) if self._answers else frozenset(), now - DOUBT
         )
@@ -267,7 +267,7 @@ class Growth:
 
 class CounterGrower:
     def __init__(self, growth: Growth, store: ShardNumbers, raised: Callable[[str, int], None], clock: Clock) -> None:
-        """`raised` is told that a counter has so many shards now."""
+        """`raised` is told that a counter has this many shards now."""
         self._growth = growth
         self._store = store
         self._raised = raised

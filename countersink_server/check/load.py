@@ -31,7 +31,7 @@ PATIENCE: Final = 60.0
 """Seconds, after the load has ended, until the answer to what is sent again must be clear."""
 LONGEST_PAUSE: Final = 1.0
 READERS: Final = 4
-"""One client of so many reads, and one of fewer."""
+"""One client of this many reads, and one of fewer."""
 
 
 class Load:

@@ -130,7 +130,7 @@ def judge(line: "Line", horizon: float) -> Verdict:
 def _of_total(line: "Line", horizon: float) -> Verdict:
     both = f"shards hold {line.held}, receipts say {line.said}"
     if line.flaw:
-        return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
+        return Verdict(DIFFERS, f"{line.flaw}: correct it with the application that wrote it")
     if line.held == line.said and not line.unread:
         return Verdict(AGREES, "")
     if line.unread:

@@ -79,13 +79,13 @@ async def _copy(options: argparse.Namespace) -> None:
 
 async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> None:
     if options.dry_run:
-        options.refuse("argument --dry-run: a file is written anew each time, so use it with a store")
+        options.refuse("argument --dry-run: a file is always written again, so use it with a store")
     check(file)
     await written_to(file, lines_of(origin, options.prefix))
     waiting = await origin.waiting()
     _warn(waiting)
     if waiting:
-        note(f"countersink: not in {file}, since not applied yet: {amount(waiting, 'increment')}")
+        note(f"countersink: {file} lacks {amount(waiting, 'increment')}, not applied yet")
 
 
 async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:

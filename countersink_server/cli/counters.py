@@ -79,7 +79,7 @@ def add_commands(commands: Commands) -> None:
         "--unused-for",
         type=duration,
         metavar="400d",
-        help="only counters that were not changed for so long, in h, d or y",
+        help="only counters that were not changed for this long, in h, d or y",
     )
 
     set_ = _add_change(
@@ -217,9 +217,9 @@ async def _list(client: AsyncClient, options: argparse.Namespace) -> None:
     table = _CounterTable(options.json)
     if options.top is not None:
         if options.unused_for is not None:
-            options.refuse("--unused-for and --top can't stand together")
+            options.refuse("--unused-for and --top can't be combined")
         if options.contains:
-            options.refuse("--contains and --top can't stand together")
+            options.refuse("--contains and --top can't be combined")
         top, exact = await _top(client, options.prefix, options.top)
         table.show(top)
     else:
@@ -233,8 +233,8 @@ async def _list(client: AsyncClient, options: argparse.Namespace) -> None:
 
 
 async def _top(client: AsyncClient, prefix: str, number: int) -> tuple[Sequence[Counter], bool]:
-    """The largest counters, and whether none is missing. If the service can't sort so many by value, all are read, and
-    only the largest are kept.
+    """The largest counters, and whether none is missing. If the service can't sort this many by value, all are read,
+    and only the largest are kept.
     """
     if number <= _PAGE:
         try:

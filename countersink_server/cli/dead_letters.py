@@ -22,7 +22,7 @@ from shared.wiring.process import Parts
 _LIMIT: Final = 100
 _AT_ONCE: Final = 500
 _ID: Final = "an id that list shows, or the receipt of an answer"
-_NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
+_NOT_ALL: Final = "Pub/Sub does not say how many there are, and others may hold some"
 
 
 def add_commands(commands: Commands) -> None:

@@ -59,12 +59,12 @@ def add_commands(commands: Commands) -> None:
         metavar="SCOPES",
         help="what the key may do, or several of these with commas: "
         + ", ".join(f"{name} ({scope.allows})" for name, scope in SCOPES.items())
-        + f"; a publishable key has no others than {' and '.join(for_pages())} [write, for a publishable key]",
+        + f"; a publishable key may have only {' and '.join(for_pages())} [write, for a publishable key]",
     )
     new.add_argument(
         "--google",
         metavar="ACCOUNT",
-        help="a key without a secret: the service account of Google's with this address sends its ID tokens instead,"
+        help="a key without a secret: the Google service account with this address sends its ID tokens instead,"
         " such as NAME@PROJECT.iam.gserviceaccount.com; nothing is printed",
     )
     new.add_argument(
@@ -74,7 +74,9 @@ def add_commands(commands: Commands) -> None:
         metavar="P",
         help="only counters whose names begin with P; can be repeated",
     )
-    new.add_argument("--rate", type=float, metavar="N", help="most increments a second, in each ingest process")
+    new.add_argument(
+        "--rate", type=float, metavar="N", help="maximum number of increments a second, in each ingest process"
+    )
     new.add_argument(
         "--owner",
         default="",
@@ -92,7 +94,7 @@ def add_commands(commands: Commands) -> None:
     new.add_argument(
         "--publishable",
         action="store_true",
-        help="a key that may stand in a web page: it may only count, and read counters if it has the scope read,"
+        help="a key that may appear in a web page: it may only count, and read counters if it has the scope read,"
         " under its prefixes, from its origins",
     )
     new.add_argument(
@@ -106,8 +108,8 @@ def add_commands(commands: Commands) -> None:
         "--client-rate",
         type=float,
         metavar="N",
-        help="for a publishable key: most increments a second from each client address, in each ingest process, and as"
-        " many counters read [1/10 of --rate, at least 1; without --rate 10]",
+        help="for a publishable key: maximum number of increments a second from each client address, in each ingest"
+        " process, and of counters read [1/10 of --rate, at least 1; without --rate 10]",
     )
     new.add_argument(
         "--max-delta", type=int, metavar="N", help="for a publishable key: the largest delta; the smallest is 1 [1]"
@@ -116,8 +118,8 @@ def add_commands(commands: Commands) -> None:
         "--max-new",
         type=int,
         metavar="N",
-        help="for a publishable key: most new counters an hour, in each ingest process; one client may make as many as"
-        " are then still free [1000]",
+        help="for a publishable key: maximum number of new counters an hour, in each ingest process; one client may"
+        " make as many as it leaves free for others [1000]",
     )
     revoke = command(actions, "revoke", _revoke, help_="remove a key", json=LINES)
     revoke.add_argument("id", metavar="ID")
@@ -154,7 +156,7 @@ def _new(options: argparse.Namespace) -> None:
             raise CountersinkError(f"the key {same[0]!r} is for this account already: revoke it first")
         if any(one.id == key.id for one in keys):
             raise CountersinkError(
-                f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
+                f"the key {key.id!r} exists already: choose another id, or revoke it first. To replace a key while it"
                 " is in use, give both the same --owner, and revoke the old key when nobody uses it any more"
             )
         return [*keys, key]

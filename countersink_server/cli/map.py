@@ -140,7 +140,7 @@ def add_commands(commands: Commands) -> None:
         "--unused-for",
         type=duration,
         metavar="400d",
-        help="with --delete: only counters that were not changed for so many days (d) or years (y)",
+        help="with --delete: only counters that were not changed for this many days (d) or years (y)",
     )
     what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="reduce each counter to N shards")
     parser.add_argument(
@@ -164,14 +164,12 @@ def add_commands(commands: Commands) -> None:
         dest="end",
         type=instant,
         metavar="WHEN",
-        help="with --by: end of the last period [with the present one]",
+        help="with --by: end of the last period [with the current one]",
     )
     parser.add_argument(
         "--job", metavar="ID", help="id of the job, which happens once however often you run it [a new id]"
     )
-    add_either(
-        parser, "let the service at URL do the work; COUNTERSINK_URL alone, if nothing names the data, is refused here"
-    )
+    add_either(parser, "let the service at URL do the work; map does not use COUNTERSINK_URL by itself")
     parser.add_argument(
         "--concurrency",
         type=whole(1, MOST_TASKS),
@@ -199,7 +197,7 @@ def _map(options: argparse.Namespace) -> None:
     named = options.url is not None or options.data is not None or BROKER in os.environ or STORE in os.environ
     if os.environ.get(URL_VARIABLE) and not named:
         options.refuse(
-            f'{URL_VARIABLE} is set, but map works on the data itself: say --url "${URL_VARIABLE}" or --data DIR'
+            f'{URL_VARIABLE} is set, but map works on the data itself: give --url "${URL_VARIABLE}" or --data DIR'
         )
     if options.concurrency is not None and options.url:
         options.refuse(
@@ -212,7 +210,7 @@ def _map(options: argparse.Namespace) -> None:
     try:
         job = asyncio.run(_follow(wish, where, options.export, bar))
     except KeyboardInterrupt:
-        more = "goes on; to look at it again" if options.url else "stopped; to go on"
+        more = "continues; to look at it again" if options.url else "stopped; to continue"
         stop = f"; to stop it, send DELETE {options.url}/v1/jobs/{wish.id}" if options.url else ""
         note(f"job {wish.id} {more}, repeat the command with --job {wish.id}{stop}")
         raise
@@ -229,7 +227,7 @@ def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
     if kind == EXPORT and options.export is None:
         options.refuse("one of --add, --reset, --delete, --compact and --export is required")
     if kind not in {EXPORT, *TELL_BEFORE} and options.export is not None:
-        options.refuse("--export can stand alone, or with --reset or --delete")
+        options.refuse("--export can be combined only with --reset or --delete")
     return kind, numbers.get(kind)
 
 

@@ -16,7 +16,7 @@ from shared.model.errors import amount
 
 
 def say(line: str) -> None:
-    """Print a line of a long-running process. A closed standard output is no error: the process goes on."""
+    """Print a line of a long-running process. A closed standard output is no error: the process continues."""
     try:
         tell(line)
         flush()
@@ -30,7 +30,7 @@ def tell(line: str) -> None:
 
 
 def note(line: str) -> None:
-    """Print a note on standard error, beside the result."""
+    """Print a note on standard error, besides the result."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)
 
@@ -148,7 +148,7 @@ class JobPace:
         return counters / seconds if seconds >= BASIS and counters > 0 else None
 
     def left(self) -> float | None:
-        """Seconds until the job is done, if it goes on like this. None while there is no basis for it."""
+        """Seconds until the job is done, at this rate. None while the rate is unknown."""
         seconds, _, share = self._progress()
         return (1 - self._looks[-1][2]) / share * seconds if seconds >= BASIS and share > 0 else None
 

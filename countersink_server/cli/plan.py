@@ -236,7 +236,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"Redis alone: when it dies, the last second may be lost, {_said(found['rate'])} increments, even with"
     yield "appendfsync everysec. An increment that is sent again may count twice, there and in Google's example."
     nodes = found["bigtable"]["nodes"]
-    yield f"Bigtable: nodes are paid by the hour, used or not, here {nodes:,}. A retry counts once within 15 minutes."
+    yield f"Bigtable: nodes cost by the hour, used or not, here {nodes:,}. A retry counts once within 15 minutes."
     yield ""
     yield from found["too_few"]
     yield "Measured: what an ingest takes, and the operations of Google's example. Assumed: a publish takes 15 ms,"
@@ -244,9 +244,9 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "network, storage, reads by clients, the first minutes of new counters, and transactions that are repeated."
     told = found["feed"]
     if told["told_every"] is None and not told["thresholds"]:
-        yield "Set COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS, and it also says what it costs to tell others."
+        yield "Not in it: the feed. Set COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS to include what it costs."
     else:
-        yield "To tell others is in it, as if the shortest interval, and the thresholds, were those of all counters."
+        yield "The feed is in it, as if the shortest interval and the thresholds held for all counters."
 
 
 def _table(found: dict[str, Any]) -> Iterator[str]:

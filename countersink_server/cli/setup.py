@@ -44,7 +44,7 @@ def add_commands(commands: Commands) -> None:
         "--trust-file",
         action="store_true",
         help="declare that the SQLite files are correct as they are now, after you restored a backup or removed"
-        " a file to begin anew; then check. Without this, Countersink does not start if a file is missing, older or"
+        " a file to begin again; then check. Without this, Countersink does not start if a file is missing, older or"
         " another one",
     )
     add(

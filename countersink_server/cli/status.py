@@ -147,7 +147,7 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
     if found["jobs"] == []:
         yield "jobs", "none runs"
     for why in found["untold"]:
-        yield "not told", why
+        yield "not shown", why
 
 
 def _applied(found: Mapping[str, Any]) -> str:

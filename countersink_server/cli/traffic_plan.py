@@ -104,17 +104,17 @@ def publishes(rate: float, linger: float, publish: float) -> float:
 
 
 def drafts(increments: float, counters: int, *, keyed: bool) -> int:
-    """Envelopes in a publish of so many increments. Each holds at most `MAX_ENTRIES` counters and ids."""
+    """Envelopes in a publish of this many increments. Each holds at most `MAX_ENTRIES` counters and ids."""
     return ceil(max(1, increments / (MAX_ENTRIES if keyed else until_distinct(MAX_ENTRIES, counters))))
 
 
 def distinct(increments: float, counters: int) -> float:
-    """How many counters so many increments count, on average. The first one always counts one."""
+    """How many counters this many increments count, on average. The first one always counts one."""
     return min(increments, 1.0) - (counters - 1) * expm1(min(0.0, 1 - increments) / counters)
 
 
 def until_distinct(number: int, counters: int) -> float:
-    """How many increments count so many different counters, on average."""
+    """How many increments count this many different counters, on average."""
     return -counters * log1p(-number / counters) if number < counters else inf
 
 
@@ -128,7 +128,7 @@ def _fewer(number: int, mean: float) -> float:
 
 
 def _few_in_gaps(gaps: int, most: int, mean: float) -> float:
-    """The probability that something comes in each of so many gaps, and at most `most` in all."""
+    """The probability that something comes in each of this many gaps, and at most `most` in all."""
     if not gaps:
         return 1.0
     term = total = 0.0
@@ -251,7 +251,7 @@ class TrafficPlan:
         return self.envelopes + (self.traffic.rate if self.traffic.ids == "each" else 0.0)
 
     def _feed(self) -> Operations:
-        """At most: a counter that goes on counting is not deleted from what is owed."""
+        """At most: a counter that keeps counting is not deleted from what is owed."""
         if self.told is None:
             return Operations(0, 0, 0)
         times = min(self.shard_writes, self.traffic.counters / max(self.told, IDLE))
@@ -266,7 +266,7 @@ class TrafficPlan:
         )
 
     def reads_of_largest(self, limit: int) -> float:
-        """Of one request for so many of the largest counters: each of these is read, about as many with something
+        """Of one request for this many of the largest counters: each of these is read, about as many with something
         pending that may be among them, and the receipts of what is pending.
         """
         age = self.window / 2

@@ -68,7 +68,7 @@ class WatchTable:
             row.ticked = row.counter.value
 
     def leave(self) -> None:
-        """Something else was printed: draw anew below it."""
+        """Something else was printed: draw again below it."""
         self._height = 0
 
     def draw(self) -> None:

@@ -1,11 +1,11 @@
 """Copies one store into another: totals, counts by time, receipts that clients' retries may meet, marks and jobs.
 
-Each step can be repeated, so a copy can be killed anywhere and run again, also while the origin goes on counting:
+Each step can be repeated, so a copy can be killed anywhere and run again, even while the origin keeps counting:
 
 - A total is added as an import adds it, with a mark. A counter that holds something else than what was copied to it
   before is left alone: the copy would add to it what it has already, as on the way back into an old file.
 - Counts by time are written to a shard of their own, in place of what the copy before wrote there.
-- A receipt or job that is there is left as it is.
+- A receipt or job that exists is left as it is.
 - The mark of an import is a sum, so it is added as a total is, with a mark of its own. Where both stores have imported
   from one source, the mark is what both have added.
 
@@ -107,9 +107,9 @@ class Copier:
         self._left: set[str] = set()
         """Counters that are left alone."""
         self._fresh: set[str] = set()
-        """Counters of which nothing was there."""
+        """Counters that were not there at all."""
         self._flaws: dict[str, str] = {}
-        """Counters of which some counts by time can't be copied, and jobs that can't be."""
+        """Counters with counts by time that can't be copied, and jobs that can't be."""
         self.report = CopyReport()
 
     async def copy(self, prefix: str) -> None:
@@ -136,7 +136,7 @@ class Copier:
                 self._differs("", f"{number} {WHAT[what]} differ")
 
     def _steps(self, prefix: str) -> Mapping[str, Step]:
-        """What is copied beside totals."""
+        """What is copied besides totals."""
         origin = self._origin
         return {
             BY_TIME: self._each(BY_TIME, origin.counts(prefix), COUNTS, self._counts),
@@ -307,7 +307,7 @@ class CheckedSource:
     """The origin's counters, for an import. Those that hold something else there have a flaw; an empty one is made."""
 
     def __init__(self, origin: Origin, store: Store, options: ImportOptions, fresh: set[str], *, merge: bool) -> None:
-        """`fresh`: gets the names of counters of which the store knows nothing, not even that they were deleted."""
+        """`fresh`: gets the names of counters that the store does not know, not even as deleted."""
         self.name = origin.name
         self._fresh = fresh
         self._origin = origin

@@ -26,7 +26,7 @@ from shared.wiring.process import connect
 _log = logging.getLogger(__name__)
 
 LONG: Final = 10.0
-"""A worker that ran for so many seconds is restarted without the growing pause."""
+"""A worker that ran for this many seconds is restarted without the growing pause."""
 
 
 async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) -> None:
@@ -77,7 +77,7 @@ class _Keeper:
     check: Callable[[], None]
     """Raises an error if a restarted worker could not work."""
     metrics: Sequence[int]
-    """The memory in which each worker counts. It outlives them, so a restarted worker goes on counting there."""
+    """The memory in which each worker counts. It outlives them, so a restarted worker continues to count there."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     statsd: Sequence[int] = ()
     """Where StatsD lines come: the first worker alone reads them. While it is restarted, the kernel keeps some."""

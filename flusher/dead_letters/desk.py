@@ -1,4 +1,4 @@
-"""Goes through, replays and drops dead letters, for the command and over HTTP, in steps of some seconds."""
+"""Goes through, replays and drops dead letters, for the command and over HTTP, in steps of a few seconds."""
 
 import asyncio
 import contextlib
@@ -318,13 +318,13 @@ class OneAtATime:
     @contextlib.asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
         if self._callers > MOST_CALLERS_WAITING:
-            raise OverloadedError("too many requests look at dead letters", LONGEST)
+            raise OverloadedError("too many requests look at dead letters: try again later", LONGEST)
         self._callers += 1
         try:
             async with self._turn, asyncio.timeout(LONGEST_CALL):
                 yield
         except TimeoutError:
-            raise TransientError("the store or the broker does not answer; nothing is lost, try again") from None
+            raise TransientError("the store or the broker does not answer; nothing is lost: try again") from None
         finally:
             self._callers -= 1
 

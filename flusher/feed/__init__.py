@@ -1,1 +1,1 @@
-"""Tells others which counters changed, and which thresholds they reached."""
+"""Reports to others which counters changed, and which thresholds they reached."""

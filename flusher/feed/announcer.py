@@ -1,6 +1,6 @@
-"""Tells the receiver what is owed: commit, tell, settle. docs/adr/0037-feed.md says why nothing is missed.
+"""Reports what is owed to the receiver: commit, send, settle. docs/adr/0037-feed.md says why nothing is missed.
 
-What is owed stands in the store since the commit that owes it, and goes when the receiver has taken it. So a process
+What is owed is in the store since the commit that owes it, and leaves it when the receiver has taken it. So a process
 that is killed between the two leaves it, and it is told again.
 """
 
@@ -36,7 +36,7 @@ MOST_FAILURES: Final = 10_000
 SAID_EVERY: Final = 60
 """Failed rounds after the first until the log says so again."""
 LAST: Final = 1.0
-"""Seconds for what is due at the end, and to let another process tell. The rest stays in the store."""
+"""Seconds for what is due at the end, and to let another process report. The rest stays in the store."""
 
 
 class _Event(NamedTuple):
@@ -46,7 +46,7 @@ class _Event(NamedTuple):
 
 
 class Announcer:
-    """One at a time tells from a store. The others wait until it has ended."""
+    """One at a time reports from a store. The others wait until it has ended."""
 
     def __init__(self, book: FeedBook, receiver: Receiver, where: str, told: Told) -> None:
         """`where`: the receiver, as the log calls it."""
@@ -61,19 +61,19 @@ class Announcer:
         """Whether nothing was taken in the last round."""
 
     async def run(self, stop: Stop) -> None:
-        """Tell until `stop`. What is owed then and not due, or not taken, stays in the store."""
+        """Report until `stop`. What is owed then and not due, or not taken, stays in the store."""
         ours, failure = False, ""
         while not stop.is_set():
             try:
                 told, ours = ours, await self._book.open(self._told)
                 if ours and not told:
-                    _log.info("this process tells %s of changes and thresholds", self._where)
+                    _log.info("this process reports changes and thresholds to %s", self._where)
                 if ours and await self.round():
                     continue
                 failure = ""
             except (SettingsError, TransientError) as error:
                 if failure != (failure := str(error)):
-                    _log.warning("nothing is told, and it is tried again: %s", error)
+                    _log.warning("the feed reports nothing now, and tries again: %s", error)
             await self._pause(stop)
         with contextlib.suppress(TransientError, TimeoutError):
             async with asyncio.timeout(LAST):
@@ -95,7 +95,7 @@ class Announcer:
                 one.cancel()
 
     async def round(self) -> bool:
-        """Tell what is due. Returns whether more may be due now."""
+        """Report what is due. Returns whether more may be due now."""
         owed = await self._book.owed(PROBES if self._away else AT_ONCE)
         if owed.changes or owed.reaches:
             events = [*_events(owed)]
@@ -140,7 +140,7 @@ class Announcer:
     def _say(self, refused: int, why: str) -> None:
         if refused and self._failed_rounds % SAID_EVERY == 0:
             _log.warning(
-                "%s did not take %s of the feed, which will be told again: %s. See that COUNTERSINK_FEED_TO names the"
+                "%s did not take %s of the feed, which will be sent again: %s. Check that COUNTERSINK_FEED_TO names the"
                 " receiver, and that it can take events",
                 self._where,
                 amount(refused, "event"),

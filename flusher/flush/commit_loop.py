@@ -135,7 +135,7 @@ class ShardBook:
             self.raised(name, num_shards)
 
     def raised(self, name: str, number: int) -> None:
-        """The counter has at least so many shards now."""
+        """The counter has at least this many shards now."""
         known, until = self._numbers.get(name, (0, 0.0))
         if known < number:
             self._numbers[name] = (number, until)
@@ -464,7 +464,7 @@ class Flush:
                 if envelope.key not in self.why and envelope.key not in self.window.kept:
                     await self._renew(envelope)
         except TransientError as error:
-            _log.warning("message %s will come again: %s", held.delivery.message_id, error)
+            _log.warning("message %s will be delivered again: %s", held.delivery.message_id, error)
             return False
         return bool(self.window.given_up(held))
 
@@ -489,7 +489,7 @@ class Flush:
             _log.error("message %s is now a dead letter: %s", held.delivery.message_id, why)
             await self._tools.subscription.bury(held.delivery, why)
         except TransientError as error:
-            _log.warning("burying failed; the message will come again: %s", error)
+            _log.warning("a message could not become a dead letter, and will be delivered again: %s", error)
 
     async def _ack(self, done: Sequence[Held]) -> None:
         """Acknowledge messages after their commit, then settle their overlay entries. Failures are not retried: a
@@ -500,7 +500,7 @@ class Flush:
             if tokens := [held.delivery.token for held in done if held.delivery.token]:
                 await (self._letters or self._tools.subscription).ack(tokens, self._floor)
         except TransientError as error:
-            _log.warning("an ack failed; %s will come again: %s", amount(len(done), "message"), error)
+            _log.warning("an ack failed; %s will be delivered again: %s", amount(len(done), "message"), error)
         await self._settle_entries(keys)
 
     async def _settle_entries(self, keys: Collection[str]) -> None:
@@ -508,7 +508,7 @@ class Flush:
             if keys:
                 await self._tools.overlay.settle(keys, self._floor)
         except TransientError as error:
-            _log.debug("settling failed; readers will do it: %s", error)
+            _log.debug("overlay entries could not be removed; reads will remove them: %s", error)
 
     def _count(self, tally: Tally) -> None:
         """Count a commit, once. In the metrics, what a replay counts stays a dead letter: they never go down."""

@@ -173,7 +173,7 @@ class BacklogWitness:
 
 MOST_PULLED: Final = 500
 MOST_BYTES_PULLED: Final = 500_000
-"""Bytes in one pull: decoding them keeps the event loop busy for some hundredths of a second."""
+"""Bytes in one pull: decoding them keeps the event loop busy for a few hundredths of a second."""
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 REMOVAL_INTERVAL: Final = 30.0
@@ -193,7 +193,7 @@ class Waiters(Protocol):
         """Whether there are some: then windows are flushed at once."""
 
     def look(self) -> None:
-        """Something was applied: see who need not wait any more."""
+        """Something was applied: find the requests that need not wait any more."""
 
 
 class Flusher:

@@ -277,7 +277,7 @@ class Runner:
             ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
         except NewerError as error:
             metrics.NEWER.inc()
-            _log.warning("a task is left to newer processes: %s", error)
+            _log.warning("a task of a job is left to newer processes: %s", error)
         else:
             with contextlib.suppress(
                 TransientError
@@ -290,7 +290,7 @@ class Runner:
         try:
             task = lease.task
         except UnreadableError as error:  # otherwise it would come again for ever
-            _log.error("a task is dropped: %s", error)
+            _log.error("a task of a job can't be read, and is dropped: %s", error)
             return True
         backoff = self._backoff()
         for left in reversed(range(TRIES)):

@@ -17,7 +17,7 @@ from shared.ports.broker import LimitedPublisher
 from shared.runtime.retry import Drain
 
 BYTES: Final = 256
-"""So many bytes of a body, or of a name and an id, weigh as much as one increment."""
+"""This many bytes of a body, or of a name and an id, weigh as much as one increment."""
 OWN: Final = 32
 """The weight of a batch that needs an envelope of its own, in increments: one publish takes only so many envelopes."""
 _KEPT: Final = 8
@@ -98,7 +98,7 @@ class Admission:
         left = self._tenants.left(weight)
         if left < 0:
             raise OverloadedError(
-                f"{self.held} increments wait to be published, {_SETTING} allows {self._capacity}",
+                f"{self.held} increments wait to be published, and {_SETTING} allows {self._capacity}: try again later",
                 self._drain.seconds(-left, now),
             )
         held = self._tenants.held_by(tenant)
@@ -107,7 +107,7 @@ class Admission:
             excess = weight - left
         if excess:
             raise ShareError(
-                f"{held} increments of this client ({tenant}) wait to be published, and {weight} more would be beyond"
+                f"{held} increments of this client ({tenant}) wait to be published, and {weight} more would exceed"
                 f" its share of the {self._capacity} that {_SETTING} allows: wait, send less at once, or add up"
                 " increments of one counter before they are sent",
                 self._drain.seconds(excess, now),
@@ -116,8 +116,8 @@ class Admission:
             held = self._counters.held_by(counter)
             if excess := excess_of(held, count, left):
                 raise ShareError(
-                    f"{held} increments of the counter {counter!r} wait to be published, and {count} more would be"
-                    f" beyond its share of the {self._capacity} that {_SETTING} allows: wait, or add up its increments"
+                    f"{held} increments of the counter {counter!r} wait to be published, and {count} more would"
+                    f" exceed its share of the {self._capacity} that {_SETTING} allows: wait, or add up its increments"
                     " before they are sent; other counters are served",
                     self._drain.seconds(excess, now),
                 )
@@ -129,9 +129,9 @@ class Admission:
 LEAST: Final = 1_048_576
 """With a smaller limit there are no shares, since they would be smaller than what one publish takes."""
 PER_SUM: Final = 32
-"""What a sum that waits to be published weighs beside the counter's name, about."""
+"""About what a sum that waits to be published weighs, besides the counter's name."""
 PER_ID: Final = 160
-"""The same of an increment with an id, beside the id and the counter's name."""
+"""The same for an increment with an id, besides the id and the counter's name."""
 _STEP: Final = 64
 """Published batches are remembered in parts of 1/64 of the limit."""
 EFFORT: Final = 1 / 20
@@ -185,8 +185,8 @@ class PendingShares:
         if excess_of(held, weight, most - pending - self._waiting.held - weight):
             raise ShareError(
                 f"increments of this client ({tenant}) that wait to be applied take {held} bytes, and {weight} more"
-                f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at"
-                " once, or see that a flusher is running"
+                f" would exceed its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at once,"
+                " or check that a flusher is running"
             )
         self._waiting.enter(tenant, weight)
 
@@ -215,7 +215,7 @@ class _Rest:
 
 
 def weight_of_batch(batch: Batch) -> int:
-    """What a batch will weigh in the broker, about."""
+    """About what a batch will weigh in the broker."""
     sums = PER_SUM * len(batch.sums) + sum(map(len, batch.sums))
     return sums + sum([weight_of_id(item) for item in batch.keyed])
 
@@ -230,8 +230,8 @@ def weight_of_id(item: Increment) -> int:
 
 
 _INSTEAD: Final = (
-    "only one of the two counts, and that may be this one, if you sent it before. The request added nothing now. If it"
-    " is no retry, send it under a new one"
+    "only one of the two counts, perhaps this one, if you sent it before. This request added nothing. If it is not a"
+    " retry, send it under a new one"
 )
 MOST: Final = 20_000
 """Ids that are remembered: the last ones, and none longer than a client's id counts once."""

@@ -162,7 +162,7 @@ def gathered(batches: Iterable[Batch]) -> Batch:
 MAX_ENTRIES: Final = 1_000
 """Counters and ids in one envelope. With its receipts, shards and configs it fits into a commit of any store."""
 LARGE: Final = 100
-"""A batch with so many counters is not added one by one, which would cost more than it saves."""
+"""A batch with this many counters is not added one by one, which would cost more than it saves."""
 
 
 class Coalescer:
@@ -282,11 +282,11 @@ class Coalescer:
 
 
 STREAM: Final = 4
-"""So many requests in one publish make a stream."""
+"""This many requests in one publish make a stream."""
 GAP: Final = 0.005
-"""A stream ends when nothing comes for so many seconds."""
+"""A stream ends when nothing comes for this many seconds."""
 STRETCH: Final = 5
-"""A stream waits at most for so many lingers."""
+"""A stream waits at most for this many lingers."""
 
 
 class Pace:

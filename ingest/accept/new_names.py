@@ -61,8 +61,8 @@ class _Room:
             return None
         under = f"under the prefix {prefix!r}" if prefix else "in all"
         return (
-            f"COUNTERSINK_MAX_COUNTERS allows {amount(most, 'counter')} {under}, and there are as many: {name[:100]!r}"
-            " would be a new one. Counters that exist still count; delete others to make room"
+            f"COUNTERSINK_MAX_COUNTERS allows {amount(most, 'counter')} {under}, and that many exist: {name[:100]!r}"
+            " would be one more. Counters that exist still count; delete some to make room"
         )
 
 
@@ -103,7 +103,7 @@ class NewNames:
     @contextmanager
     def trial(self, quota: NewQuota | None = None) -> Iterator[Trial]:
         """Names that are admitted with it give their room back if the block fails: nothing of them counts. `quota`: of
-        the sender, if it may make so many counters alone.
+        the sender, if it may make this many counters alone.
         """
         trial = Trial(quota)
         try:
@@ -168,7 +168,8 @@ class NewNames:
             trial.names += taken
         if refused and found is None:
             raise OverloadedError(
-                "the store can't be asked whether these counters exist, and there is no room for new ones", PAUSE
+                "the store does not say whether these counters exist, and there is no room for new ones: try again",
+                PAUSE,
             )
         return refused
 
@@ -211,7 +212,9 @@ class NewNames:
                         self._release(name)
         if self._rooms[0].counted is None:
             raise OverloadedError(
-                "COUNTERSINK_MAX_COUNTERS limits how many counters there are, and the store can't be asked", COUNT_AGAIN
+                "COUNTERSINK_MAX_COUNTERS limits the number of counters, and the store does not say how many exist: try"
+                " again later",
+                COUNT_AGAIN,
             )
 
     async def _arrived(self) -> list[str]:

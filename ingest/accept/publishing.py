@@ -1,4 +1,4 @@
-"""Takes increments to the broker: sums and publishes them, tells the requests that wait, and settles what nobody
+"""Takes increments to the broker: sums and publishes them, answers the requests that wait, and settles what nobody
 reads.
 """
 

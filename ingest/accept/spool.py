@@ -108,8 +108,8 @@ BELIEVED: Final = 3_600.0
 LONGEST_FORWARD: Final = 600.0
 """Seconds for which a row may be published after its age was judged."""
 TOO_OLD: Final = (
-    "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
-    " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
+    "it waited in the spool for so long that receipts may have expired: if it was published before, it would count"
+    " twice; set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
 )
 
 
@@ -187,7 +187,8 @@ class Spool:
             await self._queue.publish(messages, check)
         except OverloadedError as error:
             raise OverloadedError(
-                f"Pub/Sub is unavailable ({self._said}), and the spool is full (COUNTERSINK_SPOOL_BYTES)",
+                f"Pub/Sub is unavailable ({self._said}), and the spool is full (COUNTERSINK_SPOOL_BYTES): try"
+                " again later",
                 error.retry_after,
             ) from error
         metrics.SPOOLED.inc(len(messages))
@@ -267,7 +268,7 @@ class Spool:
         if step.refused and now >= self._quiet_until:
             self._quiet_until = now + PAUSE
             _log.error(
-                "the broker refuses %s of the spool, which keeps what is refused, and tries again every %g s: %s",
+                "the broker refuses %s of the spool, which keeps them and tries again every %g s: %s",
                 amount(len(step.refused), "message"),
                 PAUSE,
                 step.error,
@@ -306,7 +307,7 @@ class Spool:
             if age > self._longest_age:
                 raise OverloadedError(
                     f"Pub/Sub has been unavailable for {age:.0f} s, and COUNTERSINK_SPOOL_AGE"
-                    f" allows {self._longest_age:g}",
+                    f" allows {self._longest_age:g}: try again later",
                     retry_after=10.0,
                 )
 

@@ -41,7 +41,7 @@ def owned(owner: str, id_: str) -> str:
 
 
 def batch_id(owner: str, idempotency_key: str) -> str:
-    """The id of a batch with this Idempotency-Key. One that is an owner's begins differently."""
+    """The id of a batch with this Idempotency-Key. An id of an owner begins differently."""
     if not owner:
         return of_key(owned(owner, idempotency_key))
     return f"{OWNED_RECEIPT}key-" + sha256(owned(owner, idempotency_key).encode()).hexdigest()
@@ -109,7 +109,7 @@ def credentials_in(headers: CIMultiDictProxy[str]) -> Credentials:
     )
 
 
-# Tells which client a request comes from if proxies stand before the service. Pure.
+# Tells which client a request comes from if there are proxies in front of the service. Pure.
 
 
 LONGEST_CHAIN: Final = 50
@@ -183,7 +183,7 @@ class Caller(NamedTuple):
     only_counts: bool = False
     """Whether a page of another site has sent it, though there are no keys."""
     ends: float = math.inf
-    """When its key expires, or its token of Google's, in seconds since 1970."""
+    """When its key expires, or its Google token, in seconds since 1970."""
 
     @property
     def owner(self) -> str:
@@ -204,7 +204,7 @@ class Caller(NamedTuple):
             return
         if self.ring.renewed(self.key) is None:
             raise Problem(401, f"the key {self.key.id} has ended", headers={"WWW-Authenticate": "Bearer"})
-        raise OverloadedError(f"the key {self.key.id} has changed since this request came in: send it again")
+        raise OverloadedError(f"the key {self.key.id} has changed since this request arrived: send the request again")
 
     @asynccontextmanager
     async def turn(self, lock: FairLock) -> AsyncIterator[None]:
@@ -261,17 +261,17 @@ class Caller(NamedTuple):
             self.bucket.check()
 
     def check_size(self, increments: int) -> None:
-        """Raise a 413 if the caller may not send so many increments in one request."""
+        """Raise a 413 if the caller may not send this many increments in one request."""
         if self.public is not None and increments > self.public.most:
             raise BodyError(
                 413,
-                f"one request may hold {amount(self.public.most, 'increment')} with this publishable key, this one"
-                f" holds {increments}: send several",
+                f"with this publishable key, a request may hold {amount(self.public.most, 'increment')}, and this one"
+                f" holds {increments}: send several requests",
             )
 
     def spend(self, increments: int) -> None:
         """Count these against the rate of the key. Raises `ShareError` if it may not send any increment now. With a
-        publishable key, so many must be free: no request may use up what others will send later.
+        publishable key, this many must be free: no request may use up what others will send later.
         """
         if self.public is not None:
             self.public.client.check(increments)
@@ -314,7 +314,7 @@ class Caller(NamedTuple):
                 return receipt
         elif compare_digest(receipt.encode(), self.receipt(ids := receipt.partition(".")[2]).encode()):
             return ids
-        raise Problem(404, "there is no such receipt")
+        raise Problem(404, "this is no receipt of yours: send one from an answer, with a key of the same owner")
 
     def job(self, id_: str) -> str:
         """The stored form of a job's id. Ids have no slash."""

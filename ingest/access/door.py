@@ -43,7 +43,7 @@ _WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
 LARGEST_COST: Final = 100
-"""A list of the largest counts as at least so many counters: it looks at all counters under the prefix."""
+"""A list of the largest counts as at least this many counters: it looks at all counters under the prefix."""
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -61,8 +61,8 @@ class Door:
         google: GoogleTokens | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`origins` are those of pages that may count; `hosts` the names in Host that are accepted beside those of this
-        machine.
+        """`origins` are those of pages that may count; `hosts` the names in Host that are accepted besides those of
+        this machine.
         """
         self._ring = ring
         self._google = google
@@ -134,7 +134,7 @@ class Door:
         now = self._clock.monotonic()
         if now >= self._tells_again:
             self._tells_again = now + TELL
-            _log.warning("a request with an ID token of Google's was refused: %s", problem.detail)
+            _log.warning("a request with a Google ID token was refused: %s", problem.detail)
 
     def shares_with(self, target: Target, said: Credentials) -> str:
         """The origin of the page that may see the answer to this request, or empty."""
@@ -218,18 +218,18 @@ class Door:
         if said.authorization:
             refuse("send one key: in Authorization or in the query, not in both")
         if not text.startswith(f"{PUBLISHABLE_KEY}_"):
-            refuse("only a publishable key may stand in the query, and only once")
+            refuse("the query may hold only one key, and it must be publishable")
         return self._of(self._ring, text, peer, said)._replace(in_query=True)
 
     def _of(self, ring: KeyRing, text: str, peer: str, said: Credentials) -> Caller:
         key, ends = ring.find(text), math.inf
         if key is None and is_token(text):
             if self._google is None:
-                refuse("this service accepts no ID tokens of Google's: COUNTERSINK_AUDIENCE has to be set")
+                refuse("this service accepts no Google ID tokens: set COUNTERSINK_AUDIENCE, or send a key")
             account, ends = self._google.find(text)
             key = ring.accounts.get(account) or refuse_account(account)
         if key is None:
-            refuse("this key is not valid")
+            refuse("this key is not valid: it may be incomplete or revoked; send another one")
         client = self._client(peer, said)
         # Many clients have the same publishable key, and none of them may use up the share of the others.
         tenant = tenant_of(client) if key.publishable else f"key {key.id}"
@@ -299,7 +299,7 @@ def _read(public: Public, target: Target) -> None:
     if asked > public.most:
         raise Problem(
             422,
-            f"one request may read {amount(public.most, 'counter')} with this publishable key, and this one may read"
+            f"with this publishable key, a request may read {amount(public.most, 'counter')}, and this one may read"
             f" {asked}: add limit={public.most}, or name fewer",
             field="limit",
         )
@@ -313,7 +313,7 @@ def _key_in(query: str) -> str | None:
 
 
 def _fields(query: str) -> list[tuple[str, str]]:
-    """Empty if the query can't be read: whoever reads it says why."""
+    """Empty if the query can't be read: the route that reads it says why."""
     try:
         return parse_qsl(query, keep_blank_values=True, errors="strict")
     except ValueError:
@@ -335,7 +335,7 @@ class Doors:
     """Makes doors, and tells them when the keys file has changed."""
 
     def __init__(self, settings: Settings, clock: Clock, changed: Callable[[], None] = _nothing) -> None:
-        """`changed` is called then, too: requests that go on were let in by keys that may be gone. Raises
+        """`changed` is called then, too: requests that continue were let in by keys that may be gone. Raises
         `SettingsError` if there is to be a keys file, and it can't be read or is wrong.
         """
         self._changed = changed

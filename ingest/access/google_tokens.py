@@ -82,8 +82,8 @@ class GoogleTokens:
 
     async def verify(self, token: str, accounts: Collection[str]) -> None:
         """Verify a token, and remember whose it is if it is one of these accounts'. Raises the `Problem` or
-        `OverloadedError` that the request is answered with. It takes a tenth of a millisecond, as long as the
-        certificate is there. Until the signature is verified, it tells nothing about accounts.
+        `OverloadedError` that the request is answered with. It takes a tenth of a millisecond, if the
+        certificate is known. Until the signature is verified, it says nothing about accounts.
         """
         self._known.pop(token, None)
         if token.endswith(_REMOVED):
@@ -190,7 +190,7 @@ class Certificates:
                 if type(found) is not dict or not all(type(one) is str for one in found.values()):
                     raise ValueError("they are not an object of certificates")
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            self._failure = f"Google's certificates can't be fetched ({error or 'no answer'}): send it again later"
+            self._failure = f"Google's certificates can't be fetched ({error or 'no answer'}): try again later"
             _log.warning("%s", self._failure)
             if self._clock.monotonic() >= self._stale + KEPT:
                 self._held = {}

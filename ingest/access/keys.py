@@ -45,7 +45,7 @@ class Scope(NamedTuple):
     of COUNTERSINK_ORIGINS may send them, and a link of another site may not.
     """
     reads: bool = False
-    """Whether requests that need it read counters. Then a publishable key may read so many a second, and browsers may
+    """Whether requests that need it read counters. Then a publishable key may read this many a second, and browsers may
     keep what it reads.
     """
 
@@ -105,7 +105,7 @@ class Key:
     sha256: str = ""
     """Empty if it stands for a service account."""
     google: str = ""
-    """The service account of Google's whose ID tokens are this key, instead of a secret."""
+    """The Google service account whose ID tokens are this key, instead of a secret."""
     scopes: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
     """It may use the counters whose names begin with one of these; without prefixes, all counters."""
@@ -118,7 +118,7 @@ class Key:
     expires: str | None = None
     note: str | None = None
     publishable: bool = False
-    """It stands in web pages, where anybody can read it: it may only count and read counters, as its scopes say, under
+    """It appears in web pages, where anybody can read it: it may only count and read counters, as its scopes say, under
     its prefixes, from its origins.
     """
     origins: tuple[str, ...] = ()
@@ -369,7 +369,7 @@ class KeyRing:
         buckets = self._clients.pop((key.id, client), None)
         if buckets is None:
             rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
-            more = f"more than what the key {key.id} allows each,"
+            more = f"more than the key {key.id} allows each client,"
             sends = Bucket(f"this client ({client}) sends {more}", rate, self._clock, burst)
             buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counters")
             if len(self._clients) >= MOST_CLIENTS:

@@ -116,7 +116,7 @@ SHARED: Final["web.RequestKey[dict[str, str]]"] = (
 
 
 def shared(handler: Handler, origin: str) -> Handler:
-    """A handler for requests of pages of this origin, who may see its answers. If a browser only asks whether a page
+    """A handler for requests of pages of this origin, which may see its answers. If a browser only asks whether a page
     may send a request, it does not call `handler`.
     """
 

@@ -104,7 +104,7 @@ class NewQuota(NamedTuple):
         if made.left(1) >= 0:
             if not made.excess(self.client, 1):
                 return None
-            share = f", and this client ({self.client}) has made {made.held_by(self.client)} of them, its share"
+            share = f", and this client ({self.client}) has made {made.held_by(self.client)}, which is its share"
         return (
             f"the key {made.key} may make {made.limit} new counters an hour{share}: {name[:100]!r} would be one more."
             " Counters that exist still count"
@@ -132,7 +132,7 @@ class Public(NamedTuple):
     """
 
     def read(self, counters: int) -> None:
-        """Count these against the rates. Raises `ShareError` if so many may not be read now."""
+        """Count these against the rates. Raises `ShareError` if this many may not be read now."""
         for bucket in self.reads:
             bucket.check(counters)
         for bucket in self.reads:

@@ -100,7 +100,7 @@ class ListAsks(Age):
     Datastore, only under prefixes that COUNTERSINK_TOP names. Otherwise counters are in the order of their names.
     """
     unused_for: Annotated[str | None, Read(_span), Meta(pattern=r"^[0-9]{1,9}[hdy]$", examples=["400d"])] = None
-    """Only counters that were not changed for so long (hours, days, or years of 366 days), and of which nothing is
+    """Only counters that were not changed for this long (hours, days, or years of 366 days) and have nothing
     pending. A page may hold fewer counters than `limit` then, or none. Not with `name` or `order=value`.
     """
 
@@ -108,7 +108,7 @@ class ListAsks(Age):
         asked = "name" if self.name else f"order={self.order}"
         for other in NOT_BESIDE.get(asked, ()):
             if getattr(self, other) != _UNASKED[other]:
-                raise Problem(422, f"'{other}' can't stand beside '{asked}' in the query", field=other)
+                raise Problem(422, f"'{other}' can't be combined with '{asked}'", field=other)
 
 
 _UNASKED: Final = {one.name: one.default for one in structs.fields(ListAsks)}
@@ -338,8 +338,8 @@ class SetRoutes:
         if after != value:  # the receipt of an earlier one tells
             raise Problem(
                 422,
-                f"the counter was set to {after} under this Idempotency-Key before, and this request changed nothing."
-                " Send another value under a new key",
+                f"the counter was set to {after} under this Idempotency-Key before, so this request changed nothing:"
+                " send another value under a new key",
                 field="Idempotency-Key",
             )
         return Changed(name, before, after)

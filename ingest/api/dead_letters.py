@@ -35,7 +35,7 @@ class DeadLetters(Json):
     next_page_token: str | None
     """For the next page; null on the last one. A page may be short, or empty, before that."""
     complete: bool
-    """Whether this page and those before it show all dead letters. Never true on Pub/Sub, which does not tell."""
+    """Whether this page and those before it show all dead letters. Never true on Pub/Sub, which does not say."""
 
 
 def _flaw_of_ids(value: object) -> str | None:

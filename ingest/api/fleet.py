@@ -69,7 +69,7 @@ class FleetRoute:
             raise Problem(404, "this service uses a SQLite file, which has no list of its processes")
         look = await self._looks.get()
         if look is None:
-            raise TransientError("the store does not answer, so its list of processes can't be read")
+            raise TransientError("the store does not answer, so its list of processes can't be read: try again later")
         return Fleet(
             look.fleet.whole(),
             written_at(look.now / 1000),

@@ -45,8 +45,8 @@ class Answering(Struct):
 
     wait: Literal["applied"] | None = None
     """Answer 200 when the increments are in the store, or 202 after the timeout. Cannot be combined with `ack`. At most
-    8192 requests may wait at once, and one client may take as many places as are still free: others get 503 or
-    429.
+    8192 requests may wait at once, or half of COUNTERSINK_MAX_CONNECTIONS if that is less, and one client may take as
+    many places as are still free. Others get 503 or 429.
     """
     timeout: Annotated[float, Read(partial(Query.seconds, most=LONGEST_WAIT)), Meta(ge=0)] = DEFAULT_WAIT
     """How many seconds to `wait`. More than {LONGEST_WAIT:g} is read as {LONGEST_WAIT:g}."""
@@ -77,7 +77,9 @@ class Answering(Struct):
         """Raise a 422 if these are too many counters for their totals to be in the answer."""
         if self.value and (number := len(batch.by_counter())) > MOST_VALUES:
             raise Problem(
-                422, f"'return=value' is for at most {MOST_VALUES} counters, this batch names {number}", field="return"
+                422,
+                f"'return=value' is for at most {MOST_VALUES} counters, and this batch names {number}: send several",
+                field="return",
             )
 
 
@@ -436,7 +438,7 @@ class IncrementRoutes:
         if not self._publishing.fits(plain):
             raise Problem(
                 413,
-                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
+                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, and this one names"
                 f" {len(plain.sums)}: send several batches, each with its own key",
                 field="Idempotency-Key",
             )

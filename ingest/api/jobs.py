@@ -58,9 +58,9 @@ class NewJob(Body):
     delta: Delta | UnsetType = UNSET
     shards: ShardNumber | UnsetType = UNSET
     days: Days | UnsetType = UNSET
-    """Only counters that were not changed for so many days are deleted."""
+    """Only counters that were not changed for this many days are deleted."""
     by: Annotated[By, Flaw(_BY)] | UnsetType = UNSET
-    """The length of the periods of which each line has the counts, in UTC."""
+    """Each line has the counts of periods of this length, in UTC."""
     begin: Annotated[When, Flaw(_flaw_of_instant)] | UnsetType = field(name="from", default=UNSET)
     """The start of the range. Without it, the range begins as early as possible."""
     end: Annotated[When, Flaw(_flaw_of_instant)] | UnsetType = field(name="to", default=UNSET)
@@ -139,7 +139,7 @@ class Job(Json):
     reason: str | None
     """Why the job failed."""
     sees_pending: bool
-    """Whether it visits counters of which no increment has been applied yet, even if another process accepted them."""
+    """Whether it visits counters whose increments are all still pending, even if another process accepted them."""
     delta: Delta | UnsetType = UNSET
     shards: ShardNumber | UnsetType = UNSET
     days: Days | UnsetType = UNSET
@@ -164,7 +164,7 @@ class ExportAsks(Struct):
 
 
 class JobRoutes:
-    """Starts, shows and stops jobs. Starting a job again under its id answers with its present state."""
+    """Starts, shows and stops jobs. Starting a job again under its id answers with its current state."""
 
     def __init__(self, jobs: JobStore, results: JobResults, starter: JobStarter, max_shards: int) -> None:
         self._jobs = jobs
@@ -244,5 +244,5 @@ def _id_of(segment: str) -> str:
 
 def _found(standing: JobState | None, id_: str) -> JobState:
     if standing is None:
-        raise Problem(404, f"there is no job {id_!r}; jobs are forgotten some weeks after they ended")
+        raise Problem(404, f"there is no job {id_!r}; jobs are forgotten some weeks after they end")
     return standing

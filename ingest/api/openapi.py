@@ -21,10 +21,10 @@ from shared.http.answers import MOST_IN_PROBLEM
 
 _DESCRIPTION: Final = f"""\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
-not: send it again **with the same id**.
+not: send the increment again **with the same id**.
 
-Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
-{" or ".join(CODINGS)}. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`,
+Bodies are JSON in UTF-8 whatever their Content-Type, and no name may appear twice in an object; `Content-Encoding` may
+be {" or ".join(CODINGS)}. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`,
 `/readyz`, `/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem
 documents.
 
@@ -40,12 +40,12 @@ _TAGS: Final = {
 }
 _FAILURES: Final = {
     400: "The request can't be read, or holds no valid increment. Nothing was counted.",
-    401: "There is no key, or it is not valid or has expired. Nothing was counted. Only if the service has keys.",
+    401: "The service has keys, and there is no key, or it is not valid or has expired. Nothing was counted.",
     403: "This key may not do this, or not to this counter; or the web page that made a browser send the request may"
     " not. Nothing was counted.",
     404: "There is no such job or receipt, or it has been forgotten. Or this counter has no such picture or"
     " counts by time.",
-    405: "The path does not have this method. `Allow` lists those that it has.",
+    405: "The path does not take this method. `Allow` lists those that it takes.",
     408: "The body did not arrive in time. Nothing was counted.",
     409: "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"
     " or an ndb application writes to them, too.",
@@ -54,13 +54,12 @@ _FAILURES: Final = {
     414: "The URL is longer than 16 KiB.",
     415: f"The Content-Encoding is not {', '.join(CODINGS)} or identity.",
     422: "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
-    429: "This client or this counter has its full share of what may wait, this key has counted more than its rate"
-    " allows, too much of what this client sent was refused, too many exports are kept or jobs of this owner run, or"
-    " the name is new and there are as many counters as COUNTERSINK_MAX_COUNTERS allows; others are served. Send less"
-    " at once, and try again after `Retry-After`, with the same ids.",
+    429: "A limit is reached: the share of this client or this counter in what may wait, the rate of this key, the"
+    " refused bytes of this client, the number of exports or of this owner's jobs, or COUNTERSINK_MAX_COUNTERS for a"
+    " new name. Others are served. Send less at once, and try again after `Retry-After`, with the same ids.",
     503: "Too much is waiting, the broker or the store is not available, or a counter that is to be set can't be read"
     " exactly now. Try again after `Retry-After`.",
-    507: "The disk is full. Try again after `Retry-After`.",
+    507: "The disk is nearly full. Try again after `Retry-After`.",
 }
 _RETRY: Final = {
     "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}
@@ -296,7 +295,7 @@ def _form(properties: Schema, form: Form) -> Schema:
 
 
 def _tidied(node: Any) -> Any:
-    """The schema without what says nothing: titles, and all beside a reference but its description."""
+    """The schema without what says nothing: titles, and everything next to a reference except its description."""
     if isinstance(node, list):
         return [_tidied(one) for one in node]
     if not isinstance(node, dict):

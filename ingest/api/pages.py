@@ -80,7 +80,7 @@ def _read(name: str) -> tuple[bytes, dict[str, str]]:
 
 class ScriptAsks(Struct):
     v: Annotated[str | None, Read(Query.all)] = None
-    """Any text. A browser that keeps a script fetches it anew if this is another one."""
+    """Any text. A browser that keeps a script fetches it again if this text is another one."""
 
 
 @cache

@@ -26,7 +26,7 @@ MOST_WAITS: Final = 8_192
 POLL: Final = 0.03
 """Longest time between two looks at what the requests wait for, in seconds."""
 LEISURE: Final = 4
-"""The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
+"""The pause after a look is at least this many times as long as the look: it takes at most 1/5 of the process."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds."""
 MOST_RECEIPTS: Final = 1_000
@@ -105,7 +105,7 @@ class ReceiptRoutes:
         asked = call.caller.ids_in(receipt).split(".")
         if len(asked) > MOST_IN_RECEIPT:
             raise Problem(
-                422, f"a receipt names at most {MOST_IN_RECEIPT} ids, this one names {len(asked)}", field="receipt"
+                422, f"a receipt names at most {MOST_IN_RECEIPT} ids, and this one names {len(asked)}", field="receipt"
             )
         async with call.caller.turn(self._turns):
             return Receipt(receipt, await self._tracking.state(asked))
@@ -182,7 +182,7 @@ class AppliedWaits:
                 said = ""
             except TransientError as error:
                 if not said:
-                    _log.warning("what is applied could not be looked up, and is looked up again: %s", error)
+                    _log.warning("requests wait longer, because the store could not say what is applied: %s", error)
                 said = str(error)
             except Exception as error:
                 for wait in self._waits:

@@ -83,7 +83,7 @@ class Route:
 
     @property
     def streams(self) -> bool:
-        """Whether the answer goes on until the client leaves."""
+        """Whether the answer continues until the client leaves."""
         return self.gives is _STREAM
 
     def asks(self) -> type[Struct] | None:
@@ -125,7 +125,7 @@ _PAGE: Final = {200: Gives(TEXT, "The page.", "text/html"), 304: Gives({}, "The 
 _STREAM: Final = {
     200: Gives(
         TEXT,
-        "Server-sent events that do not end. The data of each is a counter as JSON: first all present values, then each"
+        "Server-sent events that do not end. The data of each is a counter as JSON: first all current values, then each"
         " value that changes. A client that reads slowly gets the newest value and not those before. A comment comes at"
         " least every 10 seconds. An event `problem`, with a problem document, says why the stream ends.",
         "text/event-stream",
@@ -138,7 +138,7 @@ _BATCH: Final = {
 }
 _LOCATION: Final = {"Location": "Where the job is."}
 _STARTED: Final = {
-    200: Gives(Job, "A job with this id was started before: its present state.", headers=_LOCATION),
+    200: Gives(Job, "A job with this id was started before: its current state.", headers=_LOCATION),
     202: Gives(
         Job,
         "The job has begun. Flushers will visit each counter that was counted before, once. They may also visit"
@@ -235,7 +235,7 @@ _WHOLE: Final = {head for head, path in _HEADS.items() if not any(other.startswi
 
 
 class Target(NamedTuple):
-    """What a request asks for. All who have to know its route get it from here, so it is looked up once."""
+    """What a request asks for. All that have to know its route get it from here, so it is looked up once."""
 
     method: str
     path: str

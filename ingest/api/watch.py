@@ -47,7 +47,7 @@ INTERVAL: Final = 0.2
 LISTING: Final = 1.0
 """Seconds between two looks for new counters under a prefix."""
 LEISURE: Final = 4
-"""The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
+"""The pause after a look is at least this many times as long as the look: it takes at most 1/5 of the process."""
 AT_ONCE: Final = 1_000
 """Counters that are read at once."""
 WOKEN: Final = 50
@@ -124,7 +124,7 @@ class Watches:
         self._names = names
         self._render = render
         self._clock = clock
-        self.places = Places(most, "counters are watched", "read them now and then")
+        self.places = Places(most, "counters are watched", "poll instead")
         self._watches: dict[Watch, None] = {}
         self._shown: dict[str, tuple[Reading, Shown]] = {}
         """The last reading of each watched counter: all watches of it share one."""
@@ -133,7 +133,7 @@ class Watches:
         self._stopped = False
 
     async def begin(self, watch: Watch) -> None:
-        """Tell the watch the present values. Raises what a read raises, and a 422 if there are too many counters."""
+        """Give the watch the current values. Raises what a read raises, and a 422 if there are too many counters."""
         if watch.prefixes:
             watch.list(await self._list(watch.prefixes))
         for reading in await self._reader.read(watch.names):
@@ -177,10 +177,10 @@ class Watches:
                 said = ""
             except TransientError as error:
                 if not said:
-                    _log.warning("what is watched could not be read, and is read again: %s", error)
+                    _log.warning("the watched counters could not be read, and will be read again: %s", error)
                 said = str(error)
             except Exception as error:
-                _log.error("what is watched could not be read, so all watches end", exc_info=error)
+                _log.error("the watched counters could not be read, so all streams end", exc_info=error)
                 self._task = None
                 self.end_all()
                 return
@@ -263,7 +263,7 @@ class WatchAsks(Struct):
 
 
 class WatchRoutes:
-    """A stream begins with the present values. Whoever reads slowly gets the newest values, and never a queue."""
+    """A stream begins with the current values. A slow reader gets the newest values, and never a queue."""
 
     def __init__(self, watches: Watches, clock: Clock, turns: FairLock) -> None:
         """Tenants take `turns` to read what a stream begins with."""
@@ -274,17 +274,17 @@ class WatchRoutes:
     async def watch_counter(self, call: Call, name: str, asks: LastEvent) -> web.StreamResponse:
         """Watch one counter: its value now, and each change
 
-        All streams together may watch {MOST_PLACES:,} counters, of which a stream takes {LEAST} at least, and one of
-        a prefix {MOST_IN_STREAM:,}. One client may take as many as are still free.
+        All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
+        prefix {MOST_IN_STREAM:,}. One client may take as many as are still free.
         """
         return await self._stream(call, Watch([name]), last=asks.last)
 
     async def watch_counters(self, call: Call, asks: WatchAsks) -> web.StreamResponse:
         """Watch several counters in one stream: by `name`, or all under a `prefix`
 
-        All streams together may watch {MOST_PLACES:,} counters, of which a stream takes {LEAST} at least, and one of
-        a prefix {MOST_IN_STREAM:,}. One client may take as many as are still free. A new counter under the prefix is
-        seen within a second or two.
+        All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
+        prefix {MOST_IN_STREAM:,}. One client may take as many as are still free. A new counter under the prefix is seen
+        within a second or two.
         """
         caller, names, prefix = call.caller, [*dict.fromkeys(asks.name)], asks.prefix
         if prefix is None:

@@ -23,7 +23,7 @@ from shared.model.errors import OverloadedError, ShareError
 
 
 RATIO: Final = 100
-"""So many times as large may a body become, beyond the part of the limit that each may take."""
+"""A body may become this many times as large, beyond the part of the limit that each may take."""
 _PART: Final = 4
 """1/4 of the largest body is allowed whatever the ratio: increments of one counter are very much alike."""
 TOO_LARGE: Final = 413
@@ -93,11 +93,11 @@ def too_large(limit: int, more: str = "") -> Problem:
 RATE: Final = 1_048_576
 """Bytes of refused bodies a second that a tenant may send for long."""
 PER_ITEM: Final = 64
-"""A refused item of a batch costs as much as so many bytes."""
+"""A refused item of a batch costs as much as this many bytes."""
 FREE: Final = 1_024
 """Bytes. A body that is not compressed and no larger costs no more than any other request."""
 MOST_TENANTS: Final = 10_000
-"""Tenants whose debts are known: those of which something was refused last."""
+"""Tenants whose debts are known: those with the latest refusals."""
 
 
 class RefusedWork:
@@ -192,7 +192,7 @@ class Bodies(Shares):
 
     @contextmanager
     def judging(self, tenant: str, size: int, items: int = 0) -> Iterator[None]:
-        """In this context, the batch in a body of so many bytes is judged. If that fails, so many items are refused."""
+        """In this context, the batch in a body of this size is judged. If that fails, this many items are refused."""
         try:
             yield
         except (BodyError, Problem):
@@ -200,7 +200,7 @@ class Bodies(Shares):
             raise
 
     def refused(self, tenant: str, size: int, items: int) -> None:
-        """Call it if so many items of a batch were refused, which took so many bytes of its body."""
+        """Call it if this many items of a batch were refused, which took this many bytes of its body."""
         self._refused.charge(tenant, size, items)
 
     async def _read(
@@ -260,7 +260,9 @@ class Bodies(Shares):
         try:
             body = content.read_nowait(-1) if content.is_eof() else await self._receive(request, reserved, limit)
         except TimeoutError:
-            raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
+            raise Problem(
+                408, f"the body did not arrive within {self._timeout:g} seconds: send the request again", close=True
+            ) from None
         except (OSError, aiohttp.ClientError, web.RequestPayloadError):
             raise Problem(
                 400, "the body ended early, does not match its headers, or comes in too many tiny chunks", close=True
@@ -293,7 +295,7 @@ class Bodies(Shares):
         """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""
         kept = self.largest // _KEPT if size > self.largest // _SMALL else 0
         if self.left(more) < kept:
-            raise OverloadedError("too many large bodies are arriving at once")
+            raise OverloadedError("too many large bodies are arriving at once: try again later")
         if self.excess(tenant, more):
             raise ShareError(
                 f"this client ({tenant}) is sending {self.held_by(tenant)} bytes in other requests; {more} more would"

@@ -233,7 +233,7 @@ class FastPath:
 
 
 def _has_public_key(query: str, said: Credentials) -> bool:
-    """Then the routes answer, who say how long a browser may keep what the key has read."""
+    """Then the routes answer, which say how long a browser may keep what the key has read."""
     return "key=" in query or any(f" {PUBLISHABLE_KEY}_" in text for text in said.authorization)
 
 

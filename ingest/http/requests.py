@@ -1,4 +1,4 @@
-"""What a request says beside its body: path, query, headers; and what its handler sees of it (`Call`)."""
+"""What a request says besides its body: path, query, headers; and what its handler sees of it (`Call`)."""
 
 import base64
 import math
@@ -160,7 +160,7 @@ class Reply(NamedTuple):
     body: "bytes | Struct | dict[str, Any]"
     status: int = 200
     headers: Mapping[str, str] = {}
-    """Beside those of all JSON answers."""
+    """Besides the headers of all JSON answers."""
 
 
 class File(NamedTuple):
@@ -210,7 +210,7 @@ class Call:
         return told_when_it_leaves(self.request, tell)
 
     def publicly_cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> File:
-        """An answer that may be kept for so many seconds; 304 if the client has the one with this tag."""
+        """An answer that may be kept for this many seconds; 304 if the client has the one with this tag."""
         headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
         known = self.headers.get("If-None-Match", "")
         has_it = known.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in known.split(",")]

@@ -50,7 +50,7 @@ class RequestLog:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, each: int) -> None:
-        """Log so many requests a second from now on, until `stop`."""
+        """Log this many requests a second from now on, until `stop`."""
         self._each = each
         if each:
             self._next_second()
@@ -78,7 +78,7 @@ LOG: Final = RequestLog()
 def note(
     target: Target, status: int, seconds: float, *, caller: Caller | None, version: str = "1.1", agent: str = ""
 ) -> None:
-    """Log a request that is answered now. Its query is left out: a key may stand there."""
+    """Log a request that is answered now. Its query is left out, since it may hold a key."""
     path = target.path[:LONGEST]
     http = {
         "requestMethod": target.method,
@@ -189,7 +189,7 @@ class Routes:
 
     async def _in_span(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
         """Answer it. A request whose `traceparent` is sampled has a span, unless it is a stream. The door is in front,
-        so nobody can cause spans who may not send the request.
+        so nobody who may not send the request can cause spans.
         """
         context = REQUEST.get()
         parent = sampled_in(request.headers.get("traceparent", ""))

@@ -59,7 +59,7 @@ class Events(Parsed):
 
 def reader_of(headers: CIMultiDictProxy[str]) -> Callable[[bytes], Events]:
     """The function that reads the body of a request with these headers: events, or without headers of an event what
-    Pub/Sub pushes. Raises `BodyError` if they say that it holds none.
+    Pub/Sub pushes. Raises `BodyError` if the headers say that the body holds no events.
     """
     said = ",".join(headers.getall("Content-Type", ())).partition(";")[0].strip().lower()
     if said == ONE:
@@ -192,7 +192,8 @@ def _of_push(envelope: Mapping[str, Any], event: Mapping[str, Any], place: int =
     source, id_ = attributes.get("ce-source"), attributes.get("ce-id")
     if source == SOURCE or attributes.get("ce-type", "").startswith(OURS):
         raise _Wrong(
-            "this is a message of Countersink's own: do not push its topic, or what it counts comes back", "data"
+            "Countersink published this message: do not push its topic to Countersink, or increments go in circles",
+            "data",
         )
     if not (source and id_):
         source = event.get("source") or f"//pubsub.googleapis.com/{envelope.get('subscription')}"
@@ -211,7 +212,7 @@ def _of_push(envelope: Mapping[str, Any], event: Mapping[str, Any], place: int =
 def _of_data(item: Mapping[str, Any]) -> Content:
     data, coded = item.get("data"), item.get("data_base64")
     if data is not None and coded is not None:
-        raise _Wrong("'data_base64' can't stand beside 'data'", "data_base64")
+        raise _Wrong("'data_base64' can't be combined with 'data'", "data_base64")
     if type(data) in {dict, list}:
         return content_of_value(data)
     if coded is not None:
@@ -272,7 +273,7 @@ def _flaw_of(batch: Batch) -> str | None:
     if not batch.increments:
         return "the data holds no increments"
     if batch.entries() > MAX_ENTRIES:
-        return f"an event may name at most {MAX_ENTRIES} counters and ids, this one names {batch.entries()}"
+        return f"an event may name at most {MAX_ENTRIES} counters and ids, and this one names {batch.entries()}"
     if sum(abs(item.delta) for item in batch.keyed) > MAX_SUM:
         return f"the deltas of the increments with ids in one event may add up to {MAX_SUM} at most"
     return None

@@ -233,7 +233,7 @@ def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
     if "counters" in data:
         if len(data) > 1:
             other = next(name for name in data if name != "counters")
-            raise BodyError(422, f"unknown field {other[:100]!r} beside 'counters'", other)
+            raise BodyError(422, f"unknown field {other[:100]!r} next to 'counters'", other)
         return _map(data["counters"], allowed)
     return _items([data], allowed)
 
@@ -380,7 +380,9 @@ def _take(item: Any, into: Batch, allowed: Deltas) -> str | None:
         return None
     if added(name, delta, into.sums, into.counts):
         return None
-    return f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this in another batch"
+    return (
+        f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this increment in another batch"
+    )
 
 
 # Reads batches as most clients send them: by schema, and checked as a whole, since a loop over the items would take
@@ -414,7 +416,7 @@ _ITEMS: Final[dict[tuple[bool, bool], tuple[Decoder[Any], Decoder[Any], int]]] =
 """By whether items have a delta, and an id: what reads an array and what reads lines; and the strings of an item."""
 _MAP: Final = Decoder(_Map)
 _SAMPLE: Final = 128
-"""So many items show whether many of a batch are alike."""
+"""This many items show whether many of a batch are alike."""
 
 
 def plain_batch(text: bytes, most: int) -> Batch | None:
@@ -466,7 +468,7 @@ def _plain_items(text: bytes, delta: bool, once: bool) -> Batch:
 
 
 def _alike(text: bytes, is_array: bool) -> Counter[bytes] | None:
-    """How often each text of an item is there, if many are alike: then it is read once. The last brace of an item in an
+    """How often each text of an item appears, if many are alike: then it is read once. The last brace of an item in an
     array is left out.
     """
     if is_array and not text.endswith(b"}]"):

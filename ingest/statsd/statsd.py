@@ -112,7 +112,7 @@ class StatsdSender:
                 self._lose(KEY, batch.increments)
                 break
             except CountersinkError as error:
-                self._tell(f"increments of StatsD lines can't be published now, and are tried again: {error}")
+                self._tell(f"StatsD lines can't be published now, and will be tried again: {error}")
                 pause = error.retry_after if isinstance(error, OverloadedError) else 1.0
                 await asyncio.sleep(min(max(pause, PAUSE), LONGEST_PAUSE))
 
@@ -146,7 +146,7 @@ class StatsdSender:
 
 PACKET: Final = 65_536
 MOST_READS: Final = 32_768
-"""So many packets are read at the end, even if they go on to come."""
+"""At most this many packets are read at the end, even if more keep coming."""
 LOOK: Final = 1.0
 """Seconds between two looks at what the kernel dropped."""
 

@@ -81,8 +81,8 @@ class Intake:
 PIECE: Final = 8_192
 """Bytes that a sender gets taken before others have their turn."""
 MOST_IN_A_TURN: Final = 16_384
-"""So many bytes of all senders, as pieces, are taken before other work of the process gets a turn: some milliseconds,
-if the lines are short.
+"""This many bytes of all senders, as pieces, are taken before other work of the process gets a turn: a few
+milliseconds, if the lines are short.
 """
 
 

@@ -23,7 +23,7 @@ TYPE: Final = "type"
 LARGE: Final = "large"
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{0,20}\.?[0-9]{0,30}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _MOST_DIGITS: Final = 15
-"""A number of so many digits is no larger than a delta may be."""
+"""A number of this many digits is no larger than a delta may be."""
 
 
 class LineError(Exception):
@@ -118,8 +118,8 @@ class StatsdTally:
         return True
 
     def take(self, most_names: int, most_lines: int) -> Batch:
-        """Take out the counters that have waited longest, up to so many, and up to so many lines. A counter with more
-        lines gives its sum, and keeps the lines that are left.
+        """Take out the counters that have waited longest, up to this many, and up to this many lines. A counter with
+        more lines gives its sum, and keeps the lines that are left.
         """
         batch = Batch()
         for name in [*islice(self._sums, most_names)]:

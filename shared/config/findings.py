@@ -28,7 +28,7 @@ def of_clock(part: str, ahead: float) -> Finding:
     if abs(ahead) <= SKEW_WARNS:
         return Finding(OK, part, f"this machine's clock is within {SKEW_WARNS:g} s of the server's")
     said = f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
-    return Finding(FAIL if abs(ahead) > SKEW_FAILS else WARN, part, f"{said}: have it set by NTP")
+    return Finding(FAIL if abs(ahead) > SKEW_FAILS else WARN, part, f"{said}: set it with NTP")
 
 
 def too_long(name: str, keeps: int, retention: int) -> str | None:

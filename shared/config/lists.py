@@ -22,7 +22,7 @@ LARGEST_LIMIT: Final = 10**12
 
 
 class NameLimit(NamedTuple):
-    """There may be so many counters whose names begin with the prefix."""
+    """There may be this many counters whose names begin with the prefix."""
 
     prefix: str
     most: int
@@ -66,7 +66,7 @@ def of_prefixes(
         def rules(text: str) -> tuple[Rule, ...]:
             found = tuple(one(word.strip(), text) for word in text.split(separator)) if text else ()
             if len({rule.prefix for rule in found}) < len(found):
-                raise ValueError("a prefix is there twice")
+                raise ValueError("a prefix appears twice")
             return found
 
         return rules

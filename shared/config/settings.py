@@ -284,13 +284,13 @@ class Settings:
     feed: tuple[FeedRule, ...] = _setting(
         (),
         lists.feed_rules,
-        "counters whose changes are told, and how often at most, such as page:=10s,=1m, where =1m is for all names; the"
-        " longest prefix decides",
+        "counters whose changes are reported, and the shortest interval, such as page:=10s,=1m, where =1m is for all"
+        " names; the longest prefix decides",
     )
     thresholds: tuple[ThresholdRule, ...] = _setting(
         (),
         lists.threshold_rules,
-        "thresholds that are told when counters reach them, such as page:=every 1000,quota:=at 100 1000; the longest"
+        "totals that are reported when counters reach them, such as page:=every 1000,quota:=at 100 1000; the longest"
         " prefix decides",
     )
     feed_to: str = _setting(
@@ -302,19 +302,19 @@ class Settings:
         "",
         text,
         "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; two, with a space between,"
-        " while one replaces the other",
+        " while you replace one",
     )
     expire: tuple[ExpireRule, ...] = _setting(
         (),
         expire_rules,
-        "counters that are deleted each day because they were not changed for so many days (d) or years (y), such as "
+        "counters that are deleted each day because they were not changed for days (d) or years (y), such as "
         "page:=400d,quota:=90d; no prefix may begin with another one",
     )
     top: tuple[NameLimit, ...] = _setting(
         (),
         lists.tops,
-        "on Datastore, under which prefixes the largest counters may be asked for, and how many, such as page:=100,"
-        " where =100 is for all names; on a SQLite file they may always be",
+        "on Datastore, prefixes whose largest counters may be requested, and how many, such as page:=100, where =100"
+        " is for all names; a SQLite file needs no setting",
     )
     job_tasks: int = _setting(
         4, whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
@@ -335,7 +335,7 @@ class Settings:
         "", text, "file with the keys that requests need, and what each may do; countersink keys changes it"
     )
     keys_interval: float = _setting(
-        0.5, number(0.1, 3600.0), "seconds between two readings of that file; longer where each reading costs something"
+        0.5, number(0.1, 3600.0), "seconds between two reads of that file; raise it where each read costs something"
     )
     audience: tuple[str, ...] = _setting(
         (),
@@ -426,8 +426,8 @@ class Settings:
             )
         if bool(settings.feed or settings.thresholds) != bool(settings.feed_to):
             raise SettingsError(
-                "COUNTERSINK_FEED_TO says who is told what COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS name: set it and"
-                " at least one of the two, or none of them"
+                "COUNTERSINK_FEED_TO receives what COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS report: set it and at"
+                " least one of the two, or none of them"
             )
         return settings
 

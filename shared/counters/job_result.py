@@ -1,7 +1,7 @@
 """Reads what a job has written: the lines of an export, or the value that each counter had before the job changed it.
 
 The value before is in the receipt of the change, which its commit writes. So the result has a line for each change that
-was committed, and there is one for each counter, whoever was killed.
+was committed, and there is one for each counter, whatever process was killed.
 """
 
 from collections.abc import AsyncIterator

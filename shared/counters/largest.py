@@ -19,7 +19,7 @@ MOST_IN_TURN: Final = 10_000
 
 
 _ANYTHING: Final = View((Entry("", MAX_SUM), Entry("", -MAX_SUM)), BEGINNING, 0, exact=False)
-"""Of a counter of which any amount may be pending."""
+"""The view of a counter that may have any amount pending."""
 
 
 class Largest:

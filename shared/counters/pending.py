@@ -254,7 +254,7 @@ _VERSIONS: Final = count(1)
 """Shared by all objects of this process: one that replaces another must never repeat a version."""
 
 
-UNSEEN: Final = "not all that was accepted can be seen now: see countersink doctor, or a message needs a newer version"
+UNSEEN: Final = "some accepted increments can't be read now: run countersink doctor, or a message needs a newer version"
 MOST_FLOORS: Final = 100_000
 """With more floors than this, all counters get the highest one. That voids more bases than necessary, once."""
 MOST_VIEWS: Final = 20_000
@@ -453,7 +453,7 @@ class Pending:
             self._views[counter] = replace(view, entries=log, version=next(_VERSIONS))
 
     def names(self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False) -> list[str]:
-        """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order. With
+        """Counters with entries whose names begin with the prefix and come behind `after`: this many, in order. With
         `exact`, `InexactError` if some may be missing.
         """
         if exact and not self.exact:
@@ -474,7 +474,7 @@ class Pending:
         while self._index is None:
             self._unsorted = set()
             for blocks in in_blocks([*self._where]):
-                if blocks and self._unsorted is not None:  # else so much has moved meanwhile that it is sorted anew
+                if blocks and self._unsorted is not None:  # else so much has moved meanwhile that it is sorted again
                     self._index = NameIndex(blocks)
                 yield
             if not self._where:
@@ -498,7 +498,7 @@ class Pending:
         return {counter for held in (first, *more) for counter in (*held.names, *held.keyed)}
 
     def _shared(self, names: list[str]) -> list[str]:
-        """The same names, as strings that are there already."""
+        """The same names, as strings that exist already."""
         where = self._where
         return [there.name if isinstance(there := where.get(name), _Several) else name for name in names]
 

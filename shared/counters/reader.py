@@ -102,7 +102,7 @@ class Look(NamedTuple):
         return Base(at.time, at.as_of, at.now, total, asked, settled, self.born, self.views[name].epoch, self.viewed)
 
     async def pending(self, name: str, base: Base, each: list[tuple[Entry, int]] | None = None) -> int:
-        """What is pending of a counter beside its base. `each` gets what each entry adds."""
+        """What a counter has pending, besides its base. `each` gets what each entry adds."""
         view, large = self.views[name], name in self.large
         more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
@@ -128,7 +128,7 @@ class Look(NamedTuple):
 
 
 def _stored(name: str, total: Total, view: View, as_of: WallSeconds) -> Reading:
-    """The reading of a counter of which nothing is pending or dead."""
+    """The reading of a counter that has nothing pending or dead."""
     value, shards, guard, _, _, flaw, updated = total
     there = shards > 0 and not (guard.deleted and value == 0)
     return Reading(
@@ -182,7 +182,7 @@ async def looking(
             yield Look(snapshot, views, totals, asked, settled, born, number, ahead, large)
             return
     raise TransientError(
-        "the store is older than what the broker knows to be applied: see that they belong together, and whether"
+        "the store lacks increments that the broker knows to be applied: check that they belong together, and whether"
         " the store was restored from a backup"
     )
 

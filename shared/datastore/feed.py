@@ -1,16 +1,16 @@
 """What is owed to the receiver of the feed, in Datastore. docs/adr/0037-feed.md says why nothing is missed.
 
-A commit writes its mark beside each shard that it adds to, if the counter is told. Whoever tells writes which mark was
-told, and when. For example:
+A commit writes its mark next to each shard that it adds to, if the counter is reported. The process that reports writes
+which mark was reported, and when. For example:
 
     commit at 5       adds to shard-a-0, and writes owed shard-a-0: the mark is c5
     look at T = 7     reads both: the value at 7, and c5
     commit at 8       adds to shard-a-0, and writes owed shard-a-0: the mark is c8
     the receiver takes the value at 7
-    told              writes owed shard-a-0: c5 was told, at 7; the mark is c8, so the counter stays owed
-    look at T = 67    the interval has passed since 7: the value at 67 is told
+    reported          writes owed shard-a-0: c5 was reported, at 7; the mark is c8, so the counter stays owed
+    look at T = 67    the interval has passed since 7: the value at 67 is reported
 
-An entity whose mark was told goes when the interval has passed.
+An entity whose mark was reported is deleted when the interval has passed.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from shared.runtime.clock import Clock
 BELIEVED: Final = 60.0
 """Seconds for which a process that commits follows the rules without a look."""
 PAGE: Final = 1_000
-"""Keys in one look, which costs one read. The next look goes on behind them."""
+"""Keys in one look, which costs one read. The next look continues behind them."""
 SWEPT_AT_ONCE: Final = 400
 UNREADABLE: Final = 60_000
 """Milliseconds until a counter is read again that another application made unreadable."""
@@ -57,7 +57,7 @@ _RULES: Final = "rules"
 _HOLDER: Final = "holder"
 _UNTIL: Final = "until"
 _SWEPT: Final = "swept"
-"""The counter behind which the sweep goes on. Missing when it has ended."""
+"""The counter behind which the sweep continues. Missing when it has ended."""
 _SINCE: Final = "since"
 """When the rules were written, in milliseconds of the store, or later. Missing until the first renewal after that."""
 _COVERED: Final = "covered"
@@ -65,7 +65,7 @@ _COVERED: Final = "covered"
 _COMMIT: Final = "commit"
 """The mark of the last commit."""
 _TOLD: Final = "told"
-"""The mark that was told last."""
+"""The mark that was reported last."""
 _AT: Final = "at"
 """When that was, in microseconds."""
 
@@ -121,12 +121,12 @@ class _Store(Snapshots, CounterNames, StoreClock, Protocol):
 
 
 class DatastoreFeedBook:
-    """The flusher with the lease tells. Two may, for a moment: then the receiver gets events twice."""
+    """The flusher with the lease reports. For a moment, two may: then the receiver gets events twice."""
 
     def __init__(
         self, client: DatastoreClient, place: DatastorePlace, store: _Store, clock: Clock, lease: float
     ) -> None:
-        """`lease`: seconds after which another flusher tells, if this one does not renew its lease."""
+        """`lease`: seconds after which another flusher reports, if this one does not renew its lease."""
         self._client = client
         self._place = place
         self._store = store
@@ -143,7 +143,7 @@ class DatastoreFeedBook:
         self._owed, self._reached = _Pages(client, place, place.kinds.owed), _Pages(client, place, place.kinds.reached)
         self._read: Mapping[str, Sequence[Any]] = {}
         self._next: Lately[Hashable, float] = Lately(MOST_NOT_DUE)
-        """When a counter or what it reached may be told, by the clock of this process."""
+        """When a counter or what it reached may be reported, by the clock of this process."""
         self._due: dict[Hashable, float] = {}
         """Since when they have been due."""
 
@@ -322,7 +322,7 @@ class DatastoreFeedBook:
         return Waiting(len(self._due), now - min(self._due.values(), default=now))
 
     async def close(self) -> None:
-        """Let another flusher tell. If that fails, it tells when the lease has ended."""
+        """Let another flusher report. If that fails, it reports when the lease has ended."""
         if self._renewed > -inf:
             with contextlib.suppress(TransientError):
                 await self._write(self._text, self._version, self._now, -inf, free=True)

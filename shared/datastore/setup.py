@@ -1,4 +1,4 @@
-"""Checks whether Datastore can be reached and written, and who deletes expired receipts (TTL policies)."""
+"""Checks whether Datastore can be reached and written, and what deletes expired receipts (TTL policies)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -61,7 +61,7 @@ class Ttl:
         return str(said.get(_MASK, {}).get("state") or "ACTIVE") if _MASK in said else ""
 
     async def make(self) -> None:
-        """Make the policy. Google Cloud takes some minutes to activate it."""
+        """Make the policy. Google Cloud takes a few minutes to activate it."""
         await self._ask("PATCH", params={"updateMask": _MASK}, json={_MASK: {}})
 
     async def _ask(self, method: str, **more: Any) -> dict[str, Any]:
@@ -128,12 +128,12 @@ class DatastoreSetup:
             yield Finding(OK, _HOME, f"{self._name}: {said}")
             return
         for ttl in self._ttls:
-            said = f"{self._name}: the TTL policy of {ttl.kind} is"
+            said = f"{self._name}: the TTL policy of {ttl.kind}"
             if await ttl.state():
-                yield Finding(OK, _HOME, f"{said} there")
+                yield Finding(OK, _HOME, f"{said} exists")
             else:
                 await ttl.make()
-                yield Finding(OK, _HOME, f"{said} being made, which takes some minutes")
+                yield Finding(OK, _HOME, f"{said} is being created, which takes a few minutes")
 
     async def findings(self) -> AsyncIterator[Finding]:
         try:
@@ -166,15 +166,15 @@ class DatastoreSetup:
 
 
 async def deletion(ttl: Ttl) -> Finding:
-    """Who deletes what has expired of the policy's kind."""
+    """What deletes expired entities of the policy's kind."""
     kind = ttl.kind
     try:
         state = await ttl.state()
     except CountersinkError as error:
         return Finding(WARN, "receipts", f"can't find out whether {kind} has a TTL policy: {error}")
     if state == "ACTIVE":
-        return Finding(OK, "receipts", f"a TTL policy of {kind} deletes those that have expired")
+        return Finding(OK, "receipts", f"a TTL policy deletes {kind} entities that have expired")
     if state:
         return Finding(WARN, "receipts", f"the TTL policy of {kind} is {state}: look again later")
-    said = f"{kind} has no TTL policy, so flushers alone delete what has expired: run countersink provision"
+    said = f"{kind} has no TTL policy, so only flushers delete what has expired: run countersink provision"
     return Finding(WARN, "receipts", said)

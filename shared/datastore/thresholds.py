@@ -5,7 +5,7 @@ all rows at one instant T, and counts back from there, in the order of the commi
 
     commit at 5      adds 30 to shard-a-0, and writes a row: 30
     commit at 6      adds -20 to shard-a-1, and writes a row: -20
-    look at T = 7    the total is 990, and both rows are there: so it was 980 before, 1,010 at 5, and 990 at 6
+    look at T = 7    the total is 990, and both rows exist: so it was 980 before, 1,010 at 5, and 990 at 6
     at 1,000         is kept as reached at 5, in the commit that deletes the row of 5, and then told
 """
 
@@ -42,7 +42,7 @@ _ROW: Final = "row"
 
 def generation(set_by: str) -> int:
     """The generation that begins with a set of this receipt; 0 if there was none. A guard may be written for another
-    reason, so its version does not tell.
+    reason, so its version does not say.
     """
     return int.from_bytes(sha256(set_by.encode()).digest()[:6]) if set_by else 0
 
@@ -213,11 +213,11 @@ def _reaches(counter: str, one: _Added, step: Step, rule: ThresholdRule | None) 
     ]
 
 
-# What was reached and not told.
+# What was reached and not reported.
 
 
 def keep(request: Any, place: DatastorePlace, one: Reach) -> None:
-    """Add to the request what is still to be told."""
+    """Add to the request what is still to be reported."""
     _insert(
         request, place, place.key(place.kinds.reached, str(one.row)), [one.generation, *one.levels, one.value, one.at]
     )

@@ -68,7 +68,7 @@ class FleetView:
             await asyncio.shield(self._flight)
 
     async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
-        """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within some seconds."""
+        """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within a few seconds."""
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(CHANGE_WITHIN):
@@ -79,7 +79,7 @@ class FleetView:
         return look
 
     async def left_by(self, member: str) -> Collection[str] | None:
-        """Like `FleetBook.left_by`. Raises `TransientError` if the store does not answer within some seconds."""
+        """Like `FleetBook.left_by`. Raises `TransientError` if the store does not answer within a few seconds."""
         try:
             async with asyncio.timeout(LOOK_WITHIN):
                 return await self._book.left_by(member)
@@ -115,7 +115,7 @@ class FleetView:
             async with asyncio.timeout(LOOK_WITHIN):
                 look = await self._book.look()
         except (TransientError, TimeoutError) as error:
-            said = "can't read from the store who is in the fleet; reads are not exact until that works: %s"
+            said = "can't read the list of processes from the store; reads are not exact until that works: %s"
             _log.log(logging.WARNING if self.answered else logging.DEBUG, said, str(error) or "no answer in time")
             self.answered, self._failed = False, begun
         else:

@@ -102,7 +102,7 @@ class Membership:
     def check(self) -> None:
         """Raise `OverloadedError` if this process may answer nothing now."""
         if self.state == STOPPED:
-            raise OverloadedError("this process is stopping, and accepts nothing more")
+            raise OverloadedError("this process is stopping, and accepts nothing more: try again")
         if self.state == UNKNOWN:
             raise OverloadedError(
                 "this process accepts nothing, since it is not in the store's list of processes yet; it enters the list"
@@ -111,7 +111,7 @@ class Membership:
         if not self._spool and self._clock.monotonic() - self._looks.at > self._silence:
             raise OverloadedError(
                 f"the store has not answered for {self._silence:.0f} seconds, so the other processes may take this"
-                " process for dead; it goes on as soon as the store answers (COUNTERSINK_STORE)"
+                " process for dead; it continues as soon as the store answers (COUNTERSINK_STORE)"
             )
 
     async def until_free(self) -> None:
@@ -340,7 +340,7 @@ class StoppedMembers:
         self._missing: dict[str, _Missing] = {}
 
     async def tidy(self, look: FleetLook) -> None:
-        """Look up what is due, and remove the records of which nothing is missing."""
+        """Look up what is due, and remove the records that miss nothing."""
         listed = {name: record for name, record in look.fleet.members.items() if record.listed}
         self._missing = {name: one for name, one in self._missing.items() if name in listed}
         for name, record in listed.items():

@@ -43,14 +43,14 @@ LINGER: Final = 2.0
 LARGEST: Final = 69_632
 """Most bytes of a plain request: those of a head, and of a body that is parsed at once."""
 KNOWN: Final = 2_048
-"""So many plain requests of at most `REPEATED` bytes are remembered, as most clients send the same ones again."""
+"""This many plain requests of at most `REPEATED` bytes are remembered, as most clients send the same ones again."""
 REPEATED: Final = 512
 PATIENCE: Final = 0.05
 """Seconds for the body of a plain request, which many clients send apart from its head. Then aiohttp gets what is
 there, as handlers have bounds for slow bodies.
 """
 FREE, PLAIN, LENT = 0, 1, 2
-"""Who has the request: nobody, the front, aiohttp."""
+"""Which part has the request: none, the front, or aiohttp."""
 _EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 
 
@@ -88,7 +88,7 @@ class Front(asyncio.Protocol):
     is_crowded: bool
     """There is no place for it: it is answered one request, if that is one for which places are kept."""
     is_stream: bool
-    """Its answer goes on until the client leaves, so it may be closed to make room."""
+    """Its answer continues until the client leaves, so it may be closed to make room."""
     _begun: float
     """Since when a head is expected: the first one from the beginning, others from their first byte. 0: not now."""
     _since: float
@@ -405,7 +405,9 @@ class Front(asyncio.Protocol):
         if self._held.strip(b"\r\n"):
             self._held.clear()
             self.transport.write(
-                self._watchdog.problem(408, f"the headers did not arrive within {head_timeout:g} seconds")
+                self._watchdog.problem(
+                    408, f"the headers did not arrive within {head_timeout:g} seconds: send the request again"
+                )
             )
             self._close()
         else:

@@ -47,7 +47,7 @@ _ONCE: Final = frozenset(
         *(b"max-forwards", b"server", b"transfer-encoding", b"user-agent"),
     }
 )
-"""Headers that may stand once: aiohttp refuses most of them if they stand twice."""
+"""Headers that may appear once: aiohttp refuses most of them if they appear twice."""
 _CONNECTIONS: Final = (b"connection", b"proxy-connection")
 """Headers that end a connection. aiohttp reads both alike."""
 _UNUSUAL: Final = frozenset(
@@ -56,7 +56,7 @@ _UNUSUAL: Final = frozenset(
 
 
 class RefusedError(Exception):
-    """It is not HTTP, too long, or not all who read it may agree on what it means."""
+    """It is not HTTP, it is too long, or its readers may not agree on what it means."""
 
     def __init__(self, status: int = 400, detail: str = "the request is not valid HTTP") -> None:
         super().__init__(detail)

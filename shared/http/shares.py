@@ -13,7 +13,7 @@ from shared.model.errors import OverloadedError, ShareError
 
 
 def excess_of(own: int, more: int, left: int) -> int:
-    """The rule of `Shares` as a number, for callers who know themselves what is left: by how much a holder of `own`
+    """The rule of `Shares` as a number, for callers that know what is left: by how much a holder of `own`
     would exceed its share with `more`. `left` is what would be left for others then.
     """
     return own + more - left if own and own + more > left else 0
@@ -84,7 +84,7 @@ class Places(Shares):
     @contextmanager
     def take(self, tenant: str, number: int = 1) -> Iterator[None]:
         """Have places for the tenant. Raises `ShareError` if that is more than its share, `OverloadedError` if there
-        are not so many left.
+        are not this many left.
         """
         if self.left(number) < 0:
             raise OverloadedError(f"{self.held} {self._are}: try again later, or {self._instead}")

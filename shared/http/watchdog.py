@@ -37,7 +37,7 @@ _PART: Final = 32
 MOST_HELD: Final = 67_108_864
 """Bytes held for all clients, in shares for tenants."""
 UNCOUNTED: Final = 4_096
-"""So many bytes behind a request are not counted."""
+"""This many bytes behind a request are not counted."""
 
 Refuse = Callable[[int, str, Front], bytes]
 """The answer to what is not HTTP: its status, why, and the connection."""
@@ -109,7 +109,7 @@ class Watchdog:
             self._empty.set()
 
     def hold(self, front: Front, unread: int, behind: int) -> None:
-        """So many bytes are held for this connection now."""
+        """Hold this many bytes for this connection now."""
         self.held.hold(front, front.tenant, unread + (behind if behind > UNCOUNTED else 0))
 
     def _make_room(self) -> bool:
@@ -136,7 +136,7 @@ class Watchdog:
                 metrics.CLOSED.labels(why).inc()
 
     async def drain(self, timeout: float) -> None:
-        """Close each connection when its request is answered, for so many seconds at most."""
+        """Close each connection when its request is answered, for this many seconds at most."""
         self.draining = True
         self.known.clear()
         for front in list(self.fronts):
@@ -169,7 +169,7 @@ class HeldBytes(Shares):
         """The connections for which something is held, those for which nothing was added for longest first."""
 
     def hold(self, front: Holding, tenant: str, size: int) -> None:
-        """So many bytes are held for this connection now."""
+        """Hold this many bytes for this connection now."""
         self.forget(front)
         if not size:
             return

@@ -156,7 +156,7 @@ class ProcessOverlay:
             self._full = True
             _log.warning(
                 "too many increments are pending, so reads may miss the oldest of them: use Redis as the overlay,"
-                " or more ingests, and see whether the flushers keep up"
+                " or more ingests, and check whether the flushers keep up"
             )
         while self._entries > self._most_entries and len(self._there) > 1:
             self._forget(next(iter(self._there)))

@@ -76,7 +76,7 @@ class LetterPage(NamedTuple):
     next: Place | None
     """None if this is the last page."""
     complete: bool
-    """Whether this page, and those before it, show all dead letters. Pub/Sub does not tell."""
+    """Whether this page, and those before it, show all dead letters. Pub/Sub does not say."""
 
 
 class Why(Struct, forbid_unknown_fields=True):

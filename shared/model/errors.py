@@ -60,7 +60,7 @@ class DoubtfulError(TransientError):
     """A limit was reached after something may have been accepted. Retry with the same ids when the limit allows it."""
 
     def __init__(self, limit: CountersinkError) -> None:
-        super().__init__(f"{limit}; the request may have been accepted all the same: send it again with the same id")
+        super().__init__(f"{limit}; the request may still have been accepted: send it again with the same id")
         self.limit = limit
 
 

@@ -1,4 +1,4 @@
-"""What is told to others: the rules of the feed and of thresholds, and the events that they make. Pure.
+"""What is reported to others: the rules of the feed and of thresholds, and the events that they make. Pure.
 
 For example, `page:=10s` tells of each counter under `page:` that changed, at most once in ten seconds. A receiver that
 keeps the event with the greatest sequence has the value of the counter. `page:=every 1000` tells once of each thousand
@@ -18,11 +18,13 @@ REACHED: Final = "countersink.threshold.reached"
 LARGEST: Final = 2**63 - 1
 """Totals beyond it count as this one where thresholds are judged."""
 MOST_LEVELS: Final = 10_000
-"""Thresholds of `every` that one commit tells: the highest. Otherwise one increment could make billions of events."""
+"""Thresholds of `every` that are reported for one commit: the highest. Otherwise one increment could make billions of
+events.
+"""
 
 
 class FeedRule(NamedTuple):
-    """Counters whose names begin with the prefix are told at most once in an interval. The longest prefix decides."""
+    """Counters whose names begin with the prefix are reported once in an interval at most. The longest prefix wins."""
 
     prefix: str
     interval: Millis
@@ -68,19 +70,19 @@ Prefixed = TypeVar("Prefixed", FeedRule, ThresholdRule)
 
 
 class Told(NamedTuple):
-    """What is told, and to whom."""
+    """What is reported, and to whom."""
 
     feed: tuple[FeedRule, ...] = ()
     thresholds: tuple[ThresholdRule, ...] = ()
     receiver: str = ""
-    """A digest of the URL of the receiver: a new one has to be told of all counters."""
+    """A digest of the URL of the receiver: a new one has to get all counters."""
 
     def prefixes(self) -> tuple[str, ...]:
-        """How the names of told counters begin."""
+        """How the names of reported counters begin."""
         return tuple(rule.prefix for rule in self.feed)
 
     def text(self) -> str:
-        """As stores keep it; empty if nothing is told."""
+        """As stores keep it; empty if nothing is reported."""
         return json.dumps(self) if self.feed or self.thresholds else ""
 
 
@@ -136,7 +138,7 @@ class Event(NamedTuple):
     """A CloudEvent, as a receiver gets it."""
 
     id: str
-    """Equal each time that the event is told."""
+    """Equal each time that the event is sent."""
     type: str
     counter: str
     as_of: WallSeconds

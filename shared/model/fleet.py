@@ -256,7 +256,7 @@ def _unseen(fleet: Fleet, record: PublisherRecord, now: StoreMillis) -> bool:
 
 def _watched(fleet: Fleet, topic: str, last: StoreMillis, now: StoreMillis) -> bool:
     """Whether at least one flusher of the topic has pulled for long enough since `last`, all in all, while none of them
-    saw anything that was published before. What one saw that stopped is waited for anew, since it gave it back.
+    saw anything that was published before. What a stopped one saw is waited for again, since it gave that back.
     """
     here = [one for one in fleet.flushers.values() if one.topic == topic]
     if not here or any(one.clear < last or now - one.until > OVERDUE * 1000 for one in here):

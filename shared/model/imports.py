@@ -111,7 +111,7 @@ class Mark(NamedTuple):
 
 
 class Source(Protocol):
-    """Another application's data. It may go on counting; nothing is written there."""
+    """Another application's data. It may keep counting; nothing is written there."""
 
     name: str
     """Identifies the data for ever; no other data has the same name."""

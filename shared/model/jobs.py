@@ -131,7 +131,7 @@ def lifetime_of_job(kind: str, receipts_live: Millis) -> Millis:
 
 
 class ExpireRule(NamedTuple):
-    """Counters under the prefix are deleted each day that were not changed for so many days."""
+    """Counters under the prefix are deleted each day that were not changed for this many days."""
 
     prefix: str
     days: int
@@ -308,7 +308,7 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
 MOST_RUNNING: Final = 10
 """Jobs of one owner that may run at once."""
 PARTS: Final = 4
-"""An owner may have one of so many parts of the room for exports."""
+"""An owner may have one of this many parts of the room for exports."""
 RETRY: Final = 10.0
 """Seconds until it is worth to look again whether a job has ended."""
 _HOUR: Final = 3_600
@@ -336,7 +336,7 @@ def share_of(owner: str, most: int) -> int:
 
 
 def check_running(owner: str, running: int) -> None:
-    """Raise `ShareError` if an owner with so many running jobs may not start another one."""
+    """Raise `ShareError` if an owner with this many running jobs may not start another one."""
     if owner and running >= MOST_RUNNING:
         raise ShareError(
             f"{running} jobs of the owner {owner!r} are running, and {MOST_RUNNING} may run at once: wait until one has"

@@ -1,4 +1,4 @@
-"""What a copy takes along from one store to another, beside totals. Each store has a clock of its own, so what expires
+"""What a copy takes along from one store to another, besides totals. Each store has a clock of its own, so what expires
 says how much of its life is left. Pure.
 """
 
@@ -119,7 +119,7 @@ def followed_until(followed: Sequence[Followed], now: WallMillis) -> Sequence[Fo
 
 
 class Origin(Source, Protocol):
-    """What a copy reads. It may go on counting; nothing is written there."""
+    """What a copy reads. It may keep counting; nothing is written there."""
 
     def still(self) -> AbstractAsyncContextManager[None]:
         """Inside it, everything is of one instant. Datastore shows an instant for an hour."""

@@ -174,7 +174,7 @@ class Receipt(NamedTuple):
     """Later than its id can come back. `NEVER` if it never expires."""
     state: str = APPLIED
     note: bytes = b""
-    """See `Note`. For stores it is a few bytes, or some tens of thousands."""
+    """See `Note`. For stores it is a few bytes, or tens of thousands."""
     counters: tuple[str, ...] = ()
     """The counters of a dead receipt with a body. Stores find it by each of them."""
     body: bytes = b""
@@ -255,7 +255,7 @@ class Bounds(NamedTuple):
     messages: tuple[str, ...] = ()
     """Message ids. Where broker and store are one file, the commit is applied only while all of them exist."""
     epoch: str | None = None
-    """The nonce of the overlay that the fleet must name when the commit is applied ("": none yet): the mark is there.
+    """The nonce of the overlay that the fleet must name when the commit is applied ("": none yet): it has the mark.
     None: any.
     """
 
@@ -515,7 +515,7 @@ class Envelope:
 
     def in_place_of(self, attempt: str, increments: int) -> "Envelope":
         """The envelope to commit when a dead receipt becomes `applied`. That receipt stood for the use `attempt` of the
-        id, and for so many increments. The applied receipt stands for the same, even if this envelope is another use
+        id, and for this many increments. The applied receipt stands for the same, even if this envelope is another use
         of the id: otherwise the first use would count again. A receipt of a message that was given up for its age says
         neither.
         """

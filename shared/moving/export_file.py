@@ -48,7 +48,7 @@ def totals_in(file: Path) -> dict[str, int]:
                         f" {EXAMPLE}, and ends with a line break"
                     )
                 if name in totals:
-                    raise SettingsError(f"{file}, line {number}: {name!r} is there twice, so nothing was imported")
+                    raise SettingsError(f"{file}, line {number}: {name!r} appears twice, so nothing was imported")
                 totals[name] = total
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error

@@ -83,7 +83,7 @@ class RedisKeys:
         if not name.startswith(prefix) or self._origins.get(name) == origin:
             return None
         if name in self._origins:
-            return Foreign(name, flaw="it is there twice: as a key, and as a field of a hash, or of two hashes")
+            return Foreign(name, flaw="its name appears twice: as a key and as a field of a hash, or in two hashes")
         self._origins[name] = origin
         return _foreign(name, value)
 

@@ -134,7 +134,7 @@ class LetterDesk(Protocol):
         ...
 
     async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> LettersReplayed:
-        """Count the letters with these ids, or all letters for None. It ends after some seconds; `more` says that the
+        """Count the letters with these ids, or all letters for None. It ends after a few seconds; `more` says that the
         same call has to be made again. `TransientError`: the store is away; some may be counted, and none is lost.
         """
         ...

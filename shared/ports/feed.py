@@ -8,7 +8,7 @@ from shared.model.feed import Change, Event, Reach, Told
 
 
 class Owed(NamedTuple):
-    """What is due to be told."""
+    """What is due to be reported."""
 
     changes: Sequence[Change]
     """Read at one instant, which is not before any commit for which they are owed."""
@@ -16,7 +16,7 @@ class Owed(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is due and was not told."""
+    """What is due and was not reported."""
 
     events: int
     """Counters that changed, and commits that reached thresholds."""
@@ -31,26 +31,26 @@ class FeedBook(Protocol):
 
     async def open(self, told: Told) -> bool:
         """Have all later commits follow these rules, and owe all counters of the feed if they or the receiver are new.
-        Returns whether this process is the one that tells; another one may be, by the same rules.
+        Returns whether this process is the one that reports; otherwise another one does, by the same rules.
 
-        Raises `SettingsError` if another process tells by other rules.
+        Raises `SettingsError` if another process reports by other rules.
         """
         ...
 
     async def owed(self, limit: int) -> Owed:
-        """What is due, the longest due first, at most so many of each kind."""
+        """What is due, the longest due first, at most this many of each kind."""
         ...
 
     async def settle(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, int]], /) -> None:
-        """These were told. A counter that has changed since stays owed, and no counter is due before its interval has
-        passed. Of a reach, the thresholds up to the number were told.
+        """These were reported. A counter that has changed since stays owed, and no counter is due before its interval
+        has passed. Of a reach, the thresholds up to the number were reported.
         """
         ...
 
     async def put_off(
         self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]], /
     ) -> None:
-        """These stay owed, and are not due before so many milliseconds have passed."""
+        """Keep these owed. They are not due before this many milliseconds have passed."""
         ...
 
     async def sweep(self) -> bool:
@@ -58,7 +58,7 @@ class FeedBook(Protocol):
         ...
 
     async def wait(self, seconds: float) -> None:
-        """Return when something may be due that was not before, at the latest after so many seconds."""
+        """Return when something may be due that was not before, at the latest after this many seconds."""
         ...
 
     def waiting(self) -> Waiting: ...

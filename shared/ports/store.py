@@ -55,7 +55,7 @@ class Snapshots(Protocol):
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         """One instant, no earlier than any `apply` of this object that had returned when the block began.
 
-        For some milliseconds it may lack what other processes have applied: floors tell when it does.
+        For a few milliseconds it may lack what other processes have applied: floors tell when it does.
         """
         ...
 
@@ -174,7 +174,7 @@ class PromiseBook(StoreClock, Protocol):
         ...
 
     async def promise(self, one: Promise) -> None:
-        """Keep it. If one of the same `reach` and `life` is there, raise its `seen` instead."""
+        """Keep it. If one of the same `reach` and `life` exists, raise its `seen` instead."""
         ...
 
 
@@ -470,7 +470,7 @@ class Arrivals(Protocol):
     """Takes what a copy brings from another store and commits can't write."""
 
     async def follow(self, followed: Sequence[Followed]) -> None:
-        """Remember which rules the commits of the other store followed, beside those of this one."""
+        """Remember which rules the commits of the other store followed, besides those of this one."""
         ...
 
     async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
@@ -563,5 +563,5 @@ class SpoolFile(Protocol):
         ...
 
     def rows(self) -> Rows:
-        """The rows that are there now."""
+        """The rows that exist now."""
         ...

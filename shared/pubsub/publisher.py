@@ -68,7 +68,7 @@ def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
     made = [*batches(messages, lambda message: message.ByteSize() + _FRAME, MOST_BYTES_PUBLISHED, MOST_PUBLISHED)]
     for _, size in made:
         if size > MOST_BYTES_PUBLISHED:
-            raise TooLargeError(f"a message of {size} bytes is more than Pub/Sub takes ({MOST_BYTES_PUBLISHED})")
+            raise TooLargeError(f"a message has {size} bytes, and Pub/Sub takes at most {MOST_BYTES_PUBLISHED}")
     return made
 
 
@@ -110,9 +110,9 @@ def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
         return Letter(whole, reason, "it was not put here by a flusher")
     flaw = None
     if its_topic != _short(topic):
-        flaw = f"it is of another topic: {its_topic}"
+        flaw = f"it was published to another topic: {its_topic}"
     elif cut != str(len(message.data)):
-        flaw = f"only {len(message.data)} of {cut} bytes fitted beside the reason"
+        flaw = f"only {len(message.data)} of {cut} bytes fitted with the reason"
     delivery = Delivery(ack_id, Message(message.data, attributes), its_id, BrokerMillis(int(its_time)))
     return Letter(delivery, reason, flaw)
 
@@ -127,7 +127,7 @@ FRESH: Final = 1.0
 
 
 class PubsubPublisher:
-    """Pub/Sub does not tell how much is unapplied, so this refuses only what would be too much in flight."""
+    """Pub/Sub does not say how much is unapplied, so this refuses only what would be too much in flight."""
 
     def __init__(
         self, client: PubsubClient, topic: str, max_in_flight_bytes: int = 2**26, patience: float = RETRY_FOR

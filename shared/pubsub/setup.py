@@ -55,7 +55,7 @@ async def _topic(client: PubsubClient, name: str, retention: int) -> str:
     except ExistsError:
         there = await client.get_topic(name)
         if there.message_retention_duration.seconds >= retention:
-            return f"{name}: is there"
+            return f"{name}: exists"
         await client.update_topic(wanted, ["message_retention_duration"])
         return f"{name}: changed{_retains(retention)}"
     return f"{name}: made{_retains(retention)}"
@@ -71,7 +71,7 @@ async def _subscription(client: PubsubClient, name: str, topic: str, deadline: i
     except NotFoundError:
         return [await _make(client, name, topic, deadline, retention)]
     now = await _mend(client, there, deadline, retention)
-    lines = [f"{name}: is there" if now == there else f"{name}: changed, {_said(now)}"]
+    lines = [f"{name}: exists" if now == there else f"{name}: changed, {_said(now)}"]
     lines += [f"{name}: WRONG: {flaw}" for flaw in losses(now, topic)]
     return lines + [f"{name}: {flaw}" for flaw in costs(now)]
 
@@ -83,7 +83,7 @@ async def _make(client: PubsubClient, name: str, topic: str, deadline: int, rete
     try:
         made = await _with_retention(client.create_subscription, wanted, retention)
     except ExistsError:
-        return f"{name}: is there"  # another provision was faster
+        return f"{name}: exists"  # another provision was faster
     return f"{name}: made, {_said(made)}"
 
 
@@ -121,11 +121,11 @@ def strays(subscription: Any, topic: str) -> list[str]:
     """Flaws that keep messages of the topic from it."""
     found = []
     if subscription.topic == DELETED_TOPIC:
-        found.append(f"its topic has been deleted: have flushers empty it, then delete it{_ANEW}")
+        found.append(f"its topic has been deleted: let flushers empty the subscription, then delete it{_ANEW}")
     elif subscription.topic != topic:
-        found.append(f"it is one of {subscription.topic}, not of {topic}: name another in COUNTERSINK_BROKER")
+        found.append(f"it belongs to {subscription.topic}, not to {topic}: name another one in COUNTERSINK_BROKER")
     if subscription.detached:
-        found.append(f"it is detached from its topic and gets nothing any more: delete it{_ANEW}")
+        found.append(f"it is detached from its topic and gets no messages: delete it{_ANEW}")
     return found
 
 
@@ -145,7 +145,7 @@ def costs(subscription: Any) -> list[str]:
     """Flaws that cost throughput, or may cause trouble later."""
     found = []
     if subscription.enable_exactly_once_delivery:
-        found.append("exactly-once delivery costs rate and is not needed: turn it off")
+        found.append("exactly-once delivery makes it slower and is not needed: turn it off")
     if subscription.enable_message_ordering:
         found.append(f"ordering makes messages wait for one another: {_ANOTHER}")
     if _expires(subscription):
@@ -268,7 +268,7 @@ class PubsubSetup:
             said = f"the emulator at {self._emulator} keeps everything in memory: use it only for trials"
             yield Finding(WARN, "broker", said)
         for name in seen.there:
-            yield Finding(OK, "broker", f"{name}: is there")
+            yield Finding(OK, "broker", f"{name}: exists")
         for obstacle in seen.obstacles(self._retention):
             yield Finding(FAIL, "broker", obstacle)
         for name, why in seen.hidden.items():
@@ -393,7 +393,7 @@ class KeptPublisher:
             flaws = []
             if not self._warned:
                 _log.warning(
-                    "this account may not look at %s: if it is deleted, increments will be lost silently; give the"
+                    "this account may not look at %s: if it is deleted, increments are lost silently; give the"
                     " account the role Pub/Sub Viewer on it: %s",
                     self._subscription,
                     error,
@@ -401,6 +401,6 @@ class KeptPublisher:
             self._warned = True
         except TransientError:
             return False
-        self._flaw = f"{self._subscription} keeps nothing of what is published: {flaws[0]}; {ADVICE}" if flaws else None
+        self._flaw = f"{self._subscription} keeps no published messages: {flaws[0]}; {ADVICE}" if flaws else None
         self._missing.set(bool(flaws))
         return True

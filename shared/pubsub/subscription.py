@@ -333,7 +333,7 @@ MOST_LATE: Final = 5
 
 
 class PubsubDeadLetters:
-    """Implements `DeadLetters`. It may miss some: Pub/Sub tells no number of them, and others may hold some."""
+    """Implements `DeadLetters`. It may miss some: Pub/Sub does not count them, and others may hold some."""
 
     complete = False
 

@@ -73,7 +73,7 @@ class Naming:
 _log = logging.getLogger(__name__)
 
 APART_AFTER: Final = 1.0
-"""Seconds for which an answer waits while Redis is away, before this process goes on without it."""
+"""Seconds for which an answer waits while Redis is away, before this process continues without it."""
 MOST_SETTLED_AT_ONCE: Final = 500
 """Tries in one look for those that other processes have settled."""
 
@@ -151,7 +151,7 @@ class Member:
         return self._looks.last or look
 
     async def _refuse_evicting(self, policy: str, named: NamedOverlay) -> None:
-        """What a server that may drop entries holds is no overlay any more, whatever it does later: it is named anew
+        """What a server that may drop entries holds is no overlay any more, whatever it does later: it is named again
         then, so that all tell it everything.
         """
         if not policy and not self._doubted:
@@ -399,7 +399,7 @@ class GoneMembers:
         if after is None or after.strikes == record.strikes:
             return
         _log.warning(
-            "process %s may be gone, and may have accepted something that no overlay holds: reads are not exact until"
-            " it is back, or flushers have seen that nothing of it is left",
+            "process %s may be gone, and may have accepted increments that no overlay holds: reads are not exact until"
+            " it is back, or flushers have found that it left none",
             name,
         )

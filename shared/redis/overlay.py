@@ -186,7 +186,7 @@ class KnownPromises:
         self._up = True
 
     async def refresh(self) -> None:
-        """Ask the store, if it is time to. If it does not answer, it returns after some seconds and raises nothing."""
+        """Ask the store, if it is time to. If it does not answer, return after a few seconds without raising."""
         begun = self._clock.monotonic()
         if begun < self._due:
             return
@@ -531,7 +531,7 @@ class RedisOverlay:
             except TransientError as error:
                 _log.warning("the overlay waits for the store: %s", error)
             except Exception:  # a bug; but without this task nothing would be exact or accepted again
-                _log.exception("unexpected error in the overlay in Redis; it goes on")
+                _log.exception("unexpected error in the overlay in Redis, which continues")
 
     async def _step(self, *, woken: bool = True) -> None:
         look = await self._looks.get(self._every / 2 if woken else self._look_every)

@@ -131,7 +131,7 @@ class Copy:
         if self.entries >= self._most_entries:
             raise OverloadedError(
                 f"{self.entries} sums of counters wait to be applied, and this process can hold no more:"
-                " do the flushers keep up?"
+                " check that the flushers keep up"
             )
         tries = []
         for envelope in envelopes:

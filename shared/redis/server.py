@@ -136,7 +136,7 @@ async def _translated(timeout: float) -> AsyncIterator[None]:
     except (RedisError, OSError) as error:
         if isinstance(error, ResponseError) and "maxmemory" in str(error):
             raise FullError(f"Redis is full: {error}") from error
-        raise AwayError(f"Redis is away: {error}") from error
+        raise AwayError(f"Redis is unavailable: {error}") from error
 
 
 async def _ask(link: AbstractConnection, *command: Any) -> Any:
@@ -218,7 +218,7 @@ class Server:
 
     async def _call(self, call: Callable[[], Awaitable[Any]], *, looking: bool) -> Any:
         if not self.up and not looking:
-            raise AwayError(f"Redis is away: {self.shown}")
+            raise AwayError(f"Redis is unavailable: {self.shown}")
         try:
             return await call()
         except FullError as error:
@@ -333,7 +333,7 @@ class RedisSetup:
         try:
             found = await findings_of(self._server)
         except TransientError as error:
-            said = f"{self._server.shown}: can't be reached ({error}): see that it runs and COUNTERSINK_OVERLAY names"
+            said = f"{self._server.shown}: can't be reached ({error}): check that it runs and COUNTERSINK_OVERLAY names"
             yield Finding(FAIL, PART, f"{said} it; until then, reads are not exact")
             return
         yield Finding(OK, PART, f"{self._server.shown}: can be reached")

@@ -1,4 +1,4 @@
-"""Clocks, which are handed to everything that needs the time; how far they are off, and whether the process stood
+"""Clocks, which are passed to everything that needs the time; how far they are off, and whether the process stood
 still.
 """
 
@@ -14,7 +14,7 @@ from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, DAY_SECONDS
 from shared.runtime import metrics
 
 _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux stops CLOCK_MONOTONIC while a machine is suspended. On macOS, which lacks the other name, it goes on."""
+"""Linux stops CLOCK_MONOTONIC while a machine is suspended. On macOS, which lacks the other name, it continues."""
 
 
 class Clock(Protocol):
@@ -103,8 +103,8 @@ def deadline(seconds: float, clock: Clock) -> Callable[[], None]:
         late = clock.monotonic() - begun
         if late > seconds:
             raise StoodStillError(
-                f"this took {late:.0f} s, possibly because the process was suspended, and may be too old now: send it"
-                " again with the same id"
+                f"this request took {late:.0f} s, perhaps because the process was suspended, and may be too old: send"
+                " it again with the same id"
             )
 
     return check

@@ -179,7 +179,7 @@ class Counter(Instrument):
     _last = 0.0
 
     def refresh(self) -> None:
-        """Add what the function rose by. So it goes on where another process ended."""
+        """Add what the function rose by. So it continues where another process ended."""
         if self._function is not None:
             now = self._function()
             self.inc(max(now - self._last, 0))

@@ -77,12 +77,12 @@ FEED_TOLD = _counter(
 )
 FEED_FAILED = _counter(
     "countersink_feed_failures",
-    "How often the receiver of the feed did not take an event. It is kept and told again.",
+    "How often the receiver of the feed did not take an event. It is kept and sent again.",
     ["type"],
 )
 FEED_WAITING = _gauge(
     "countersink_feed_waiting_events",
-    "Counters, and commits that reached thresholds, that are due to be told. Those beyond 10,000 are not counted.",
+    "Counters, and commits that reached thresholds, that are due to be reported. Those beyond 10,000 are not counted.",
 )
 FEED_OLDEST = _gauge(
     "countersink_feed_oldest_seconds",
@@ -214,7 +214,7 @@ OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that are open
 CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
 RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
 OPEN_FILES = _gauge("process_open_fds", "Files, sockets and pipes that the process has open.")
-MAX_FILES = _gauge("process_max_fds", "Most files, sockets and pipes that the process may have open.")
+MAX_FILES = _gauge("process_max_fds", "Maximum number of files, sockets and pipes that the process may have open.")
 PROCESS_START = _gauge("process_start_time_seconds", "When the process was created, in seconds since 1970.")
 
 DEAD_NOW = _gauge(
@@ -278,7 +278,7 @@ def _open_files() -> float:
 
 
 def counted_since() -> float:
-    """When counting began, in seconds since 1970: workers go on with what earlier ones of their parent have counted."""
+    """When counting began, in seconds since 1970: workers continue what earlier ones of their parent have counted."""
     return started() if BOARD.worker is None else started(os.getppid())
 
 

@@ -63,7 +63,7 @@ def resource_of(version: str) -> Resource:
 
 
 def session_of(endpoint: str) -> Any:
-    """A session of `requests` with Google's credentials, if the endpoint is a service of Google's; else None. Raises
+    """A session of `requests` with Google's credentials, if the endpoint is a Google service; else None. Raises
     `ValueError` if there are no credentials, `ImportError` if the extra is missing.
     """
     if not (urlsplit(endpoint).hostname or "").endswith(_GOOGLE):
@@ -131,7 +131,7 @@ class OtlpTraces:
         closing.join(LAST_EXPORT)
 
     def _begin_linked(self, name: str, kind: SpanKind, links: SpanLinks, attributes: Mapping[str, int]) -> OtlpSpan:
-        """Its parent is the first of the links, so that a trace of one request goes on to its commit."""
+        """Its parent is the first of the links, so that a trace of one request continues to its commit."""
         counted = {**attributes, "countersink.links_left_out": links.left_out}
         return self._begin(name, kind, next(iter(links.spans)), links, counted)
 
@@ -181,7 +181,7 @@ class OtlpMetrics:
         self._export: Thread | None = None
 
     async def push(self) -> None:
-        """Begin to push what they are now, unless the last push goes on."""
+        """Begin to push what they are now, unless the last push still runs."""
         if self._export is not None and self._export.is_alive():  # the collector is slow or away
             return
         try:

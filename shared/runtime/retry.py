@@ -41,7 +41,7 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def all_of(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Do all of them at once, and wait for all even if one fails, so that none goes on unseen. Then raise the first
+    """Do all of them at once, and wait for all even if one fails, so that none continues unseen. Then raise the first
     error, or return the results.
     """
     ends = await asyncio.gather(*works, return_exceptions=True)

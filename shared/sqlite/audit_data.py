@@ -20,7 +20,7 @@ from shared.sqlite.receipts import LOW, id_rows
 
 PAGE: Final = 500
 MOST_IN_PAGE: Final = 2**20
-"""Bytes of notes after which a page ends. One note may have some hundred thousand."""
+"""Bytes of notes after which a page ends. One note may have hundreds of thousands."""
 _BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments, dead FROM broker, store"
 _BUCKETS: Final = (
     "SELECT counter, period, begin, shard, count, expires FROM buckets ORDER BY counter, period, begin, shard"

@@ -24,7 +24,7 @@ from shared.wire.codec import decode, increments_of
 POLL: Final = 0.01
 """Seconds between two looks for messages. A look takes a few microseconds."""
 ALERT: Final = 1.0
-"""Seconds after something was found in which looks go on at their full rate."""
+"""Seconds after something was found in which looks continue at their full rate."""
 QUIET: Final = 0.1
 """Seconds between two looks after that, unless this process writes to the file. They are for what others write."""
 SMALL: Final = 500
@@ -189,8 +189,8 @@ class SqlitePublisher:
         if pending and pending + size > self._max_pending_bytes:
             enough = int(self._max_pending_bytes * COMFORT)
             raise OverloadedError(
-                f"{pending} bytes wait to be applied, COUNTERSINK_MAX_PENDING_BYTES allows"
-                f" {self._max_pending_bytes}: is a flusher running?",
+                f"{pending} bytes wait to be applied, and COUNTERSINK_MAX_PENDING_BYTES allows"
+                f" {self._max_pending_bytes}: check that a flusher is running",
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
         self._spare = _ANY if self._reserve is None else self._reserve.check(db, pending + size) + size

@@ -18,7 +18,7 @@ Then one of these accidents happens, and the process starts again, or still runs
 3. Somebody puts another file there: the id is 91bc. The start refuses.
 4. c.db is gone and its log is not, so the log may be of any file. The start refuses: SQLite would drop the log.
 5. c.db is removed or replaced while a process has it open. The next commit or read fails with `DamagedError`, since the
-   file has another inode now. SQLite would go on with the deleted file.
+   file has another inode now. SQLite would continue with the deleted file.
 6. A hard link, or a mount of c.db alone, gives the file a second name with a log of its own. The start refuses.
 7. A first start is killed: c.db and c.db-turn are empty. Nothing is known of the file, so the next start makes it.
 
@@ -206,7 +206,7 @@ TRIES: Final = 3
 _ROOM: Final = 256
 """Bytes of a record. All have the same length, so that one overwrites another in a single write."""
 _TRUST: Final = (
-    "`countersink doctor --trust-file` accepts what is there now; if nothing is there, the next start makes a new file"
+    "`countersink doctor --trust-file` accepts the present state; if there is no file, the next start makes a new one"
 )
 
 # Which file it is.
@@ -246,7 +246,7 @@ def uri_of(path: Path) -> str:
 
 
 def real(path: Path) -> Path:
-    """Where links lead to, so that all who come by any link share one log. The file need not be there."""
+    """Where links lead to, so that processes that use different links share one log. The file need not exist."""
     try:
         return path.resolve(strict=True)  # else Python 3.13 says nothing of a circle
     except (OSError, RuntimeError) as error:
@@ -300,7 +300,7 @@ class DataFile:
             how = "gone" if there is None else "empty"
             if known or (there is None and locked):
                 return (
-                    f"{self.path} is {how}, and it was there before. Is its volume mounted? Put the file, or a backup,"
+                    f"{self.path} is {how}, and it existed before. Is its volume mounted? Put the file, or a backup,"
                     f" back. {_TRUST}"
                 )
             return self._of_log(f"{self.path} is {how}")
@@ -312,7 +312,7 @@ class DataFile:
         what = "is an older copy of" if all(now.id == one.id for one in known) else "is not"
         return (
             f"{self.path} {what} the file that was here before. If you put a backup in its place, remove {self._wal}"
-            f" and {self.path}-shm of the earlier file first, if they are there. {_TRUST}"
+            f" and {self.path}-shm of the earlier file first, if they exist. {_TRUST}"
         )
 
     def trust(self) -> None:
@@ -336,8 +336,8 @@ class DataFile:
         IN_USE[self._opened[0]] -= 1
 
     def check(self) -> None:
-        """Raise `DamagedError` if the files are not those that were opened. SQLite goes on with deleted files: what is
-        accepted would be lost with the process, and reads would answer from a file that is no longer the data.
+        """Raise `DamagedError` if the files are not those that were opened. SQLite continues with deleted files: what
+        is accepted would be lost with the process, and reads would answer from a file that is no longer the data.
         """
         for file, identity in zip(self._all, self._opened, strict=True):
             try:
@@ -402,7 +402,7 @@ class DataFile:
         with contextlib.suppress(OSError):
             if self._wal.stat().st_size:
                 return (
-                    f"{why}, and {self._wal} is there and is not empty. If it belongs to the file that you put here,"
+                    f"{why}, and {self._wal} exists and is not empty. If it belongs to the file that you put here,"
                     f" merge it with `sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'`. If not, move it away"
                 )
         return None

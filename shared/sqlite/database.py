@@ -122,7 +122,7 @@ class Database:
         return await done
 
     async def after_commit(self, seen: int, wait: float) -> None:
-        """Wait until this process has written more groups than `seen`, but at most for so many seconds. All that wait
+        """Wait until this process has written more groups than `seen`, but at most for this many seconds. All that wait
         for it wake up together, so that a quiet process wakes up seldom.
         """
         if self.commits == seen:

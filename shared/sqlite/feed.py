@@ -129,7 +129,7 @@ class SqliteFeedBook:
         self._time = FileTime(database, clock)
         self._lock: int | None = None
         self._text = ""
-        """The rules by which this process tells."""
+        """The rules by which this process reports."""
         self._db: sqlite3.Connection | None = None
         self._failing: dict[str | int, StoreMillis] = {}
         """Since when the receiver has not taken these counters and rows."""
@@ -145,7 +145,7 @@ class SqliteFeedBook:
         if not self._locked():
             if text != before:
                 raise SettingsError(
-                    "COUNTERSINK_FEED: another process tells from this file by other rules, or to another receiver:"
+                    "COUNTERSINK_FEED: another process reports from this file by other rules, or to another receiver:"
                     " give all processes the same settings, or stop that one first"
                 )
             return False
@@ -270,7 +270,7 @@ class SqliteFeedBook:
         return Waiting(waiting, (now - min(since, default=now)) / 1_000)
 
     async def close(self) -> None:
-        """Let another process tell."""
+        """Let another process report."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -42,7 +42,7 @@ from shared.sqlite.database import READ_TIME, Database, Reserve, json_of
 COUNT_AGAIN: Final = 1.0
 """Seconds for which a sum of all chunks is believed. What this process adds meanwhile is added to it."""
 MOST_FREED: Final = 2**22
-"""Bytes of chunks that one transaction deletes, since others wait for it: some hundredths of a second."""
+"""Bytes of chunks that one transaction deletes, since others wait for it: a few hundredths of a second."""
 _OWNED: Final = "kind = ? AND id >= ? AND id < ?"
 _BYTES: Final = f"SELECT coalesce(sum(length(chunk)), 0) FROM jobs JOIN done_tasks ON job = id WHERE {_OWNED}"  # noqa: S608 (a constant)
 _KEPT: Final = f"SELECT count(*), coalesce(min(expires), 0) FROM jobs WHERE {_OWNED} AND state != ?"  # noqa: S608 (a constant)
@@ -76,8 +76,8 @@ class ExportRoom:
                 self._bytes.clear()  # it is taken out again
                 whose = f"of one owner may take {share}" if owner else f"may take {share}"
                 raise RefusedError(
-                    f"exports {whose} bytes in all (COUNTERSINK_MAX_EXPORT_BYTES), and this one needs"
-                    " more than the others leave: delete exports that you have read, or export a longer prefix"
+                    f"exports {whose} bytes in all (COUNTERSINK_MAX_EXPORT_BYTES), and the others leave"
+                    " too little for this one: delete exports that you have read, or export a longer prefix"
                 )
 
     def _count(self, db: sqlite3.Connection, owner: str) -> int:

@@ -15,7 +15,7 @@ from shared.model.words import APPLIED, Receipt
 from shared.sqlite.database import json_of
 
 MOST_BYTES_OF_DEAD: Final = 2**22
-"""Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
+"""Bytes of bodies in one page of dead receipts. One body may have hundreds of thousands."""
 SLICE: Final = 1_000
 """Receipts to look up before other tasks get a turn."""
 _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
@@ -142,7 +142,7 @@ _CARRY: Final = (
     " ON CONFLICT (counter) DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
 )
 MOST_CARRIED: Final = 2**20
-"""Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
+"""Bytes of notes after which a sweep ends, since others wait for it: a few hundredths of a second."""
 
 
 def _sweep_noted(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:

@@ -329,7 +329,7 @@ def flaw_of_version(db: sqlite3.Connection, path: Path) -> str | None:
 
 
 def refuse_older(path: Path) -> None:
-    """Raise `SettingsError` if whoever opens the file converts it."""
+    """Raise `SettingsError` if opening the file converts it."""
     try:
         with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True)) as db:
             version = version_of(db)

@@ -59,7 +59,7 @@ class SqliteSetup:
     async def provision(self) -> AsyncIterator[Finding]:
         part = self._part or "file"
         if not self._existing or self._path.exists():
-            said = "is there" if self._path.exists() else "nothing to do, the first start makes it"
+            said = "exists" if self._path.exists() else "nothing to do, the first start makes it"
             yield Finding(OK, part, f"{self._path}: {said}")
             return
         try:

@@ -359,7 +359,7 @@ class SqliteStore:
     async def largest(
         self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
     ) -> Sequence[str]:
-        """All of which something is pending are there."""
+        """It has all counters with something pending."""
         assert isinstance(snapshot, SqliteSnapshot), "it is one of its own"  # noqa: S101
         db, names = snapshot.db, json_of([*pending])
         work = asyncio.ensure_future(
@@ -446,7 +446,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
 def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallMillis) -> Instant:
     (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
-        raise AlreadyAppliedError("a receipt is there twice in this commit")
+        raise AlreadyAppliedError("this commit contains a receipt twice")
     receipts.insert(db, commit.receipts, time)
     receipts.revive(db, commit.revived, time)
     if commit.guard is not None:

@@ -38,7 +38,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)]
 Delta = Annotated[int, Meta(ge=-MAX_DELTA, le=MAX_DELTA)]
 RESERVED: Final = frozenset({".", ".."})
-"""Names that no counter may have, beside `__…__`."""
+"""Names that no counter may have, besides `__…__`."""
 
 
 class SumOnce(Struct, forbid_unknown_fields=True, gc=False):
@@ -55,7 +55,7 @@ def is_plain(text: bytes) -> bool:
 
 
 def surely_unique(text: bytes, strings: int) -> bool:
-    """Whether no name stands twice in an object. The parser would keep the last value without a word. A plain text has
+    """Whether no name appears twice in an object. The parser would keep the last value without a word. A plain text has
     no more strings than the values that were read.
     """
     return text.count(b'"') == 2 * strings
@@ -140,7 +140,7 @@ def _content_of_object(data: dict[str, Any], max_sum: int | None = None) -> Cont
         item = _increment(data)
         return Content({item.counter: item.delta}, {}, ()) if item.id is None else Content({}, {}, (item,))
     if "counter" in data:
-        raise UnreadableError("'counter' can't stand beside 'counters' or 'keyed'")
+        raise UnreadableError("'counter' can't be combined with 'counters' or 'keyed'")
     sums = data.get("counters", {})
     keyed = data.get("keyed", [])
     if type(sums) is not dict:
@@ -190,7 +190,7 @@ def _summed(items: Sequence[Increment]) -> Content:
             keyed.append(item)
         elif not added(name, delta, content.sums, content.counts):
             flaw = f"the deltas of a counter in one message may add up to ±{MAX_SUM} at most"
-            raise UnreadableError(f"item {index}: {flaw}: send this in another message")
+            raise UnreadableError(f"item {index}: {flaw}: send this increment in another message")
     deltas = [item.delta for item in items]
     return content._replace(keyed=tuple(keyed), ends=(min(deltas), max(deltas)))
 
@@ -261,7 +261,7 @@ OURS: Final = "countersink."
 """All our types begin with it, in every version. Other publishers must not use it, or our source."""
 ATTEMPT: Final = "ce-attempt"
 TRACEPARENT: Final = "ce-traceparent"
-"""It also stands in messages of other publishers: it is an extension of CloudEvents."""
+"""It also appears in messages of other publishers: it is an extension of CloudEvents."""
 PATIENT: Final = "ce-patient"
 """Its value is `1`, or it is left out. Publishers of others may send it, too."""
 MOST_INCREMENTS: Final = 2**40

@@ -31,7 +31,7 @@ def loads(text: bytes) -> Any:
 
 
 def is_json(text: bytes) -> bool:
-    """Whether it is one JSON text, even if a name stands twice in an object."""
+    """Whether it is one JSON text, even if a name appears twice in an object."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

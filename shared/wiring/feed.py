@@ -51,7 +51,7 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
     if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
         raise SettingsError(_FORM)
     if not settings.feed_secret:
-        _log.warning("the web hook can't tell who sends it events: set COUNTERSINK_FEED_SECRET, and they are signed")
+        _log.warning("the web hook can't verify who sends events: set COUNTERSINK_FEED_SECRET to sign them")
     try:
         keys = keys_of(settings.feed_secret)
     except ValueError as error:
@@ -62,7 +62,7 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
 
 
 async def check_receiver(settings: Settings) -> None:
-    """Raise the `SettingsError` with which a process that tells would not start."""
+    """Raise the `SettingsError` with which a process that reports would not start."""
     if settings.feed_to:
         receiver, _ = receiver_of(settings, "", SystemClock())
         await receiver.close()

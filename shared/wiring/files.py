@@ -114,7 +114,7 @@ def check_files(settings: Settings) -> None:
 
 
 def refuse_older(settings: Settings) -> None:
-    """Raise `SettingsError` if whoever opens the file of a SQLite broker converts it."""
+    """Raise `SettingsError` if opening the file of a SQLite broker converts it."""
     if urls.scheme_of(settings.broker) != "pubsub":
         schema.refuse_older(only_file(settings))
 
@@ -189,7 +189,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
     metrics.SPOOL_BURIED.set(buried)
     if buried:
         _log.error(
-            "%s: %s can't be sent, and NOT counted: see countersink dlq list, then replay or drop them",
+            "%s: %s can't be sent, so NOT counted: see countersink dlq list, then replay or drop them",
             file,
             amount(buried, "envelope"),
         )
@@ -218,8 +218,8 @@ def _warn_of_what_is_left_behind(settings: Settings) -> None:
     rows = spooled_in(file)
     if rows.waiting:
         _log.error(
-            "%s: %s accepted and NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
-            " that setting, until they are sent",
+            "%s: %s accepted and NOT sent, since COUNTERSINK_SPOOL=%s: run an ingest without that setting until"
+            " they are sent",
             file,
             amount(rows.waiting, "envelope"),
             settings.spool,

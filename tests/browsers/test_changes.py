@@ -145,7 +145,7 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.until("[...document.querySelectorAll('main td')].some(one => /stopped/.test(one.textContent))")
     await tab.run("{" + kind % "delete" + "}; 0")
     await tab.run(f"{button('Start…')}.click()")
-    await tab.until(ASKS % "To go on, type page:")
+    await tab.until(ASKS % "To continue, type page:")
 
 
 OFFERED: Final = (

@@ -521,7 +521,7 @@ async def test_what_waits_in_the_origin_fails_it_and_a_file_of_lines_fails_the_c
         db.execute("UPDATE broker SET increments = 3")
     done, _ = await asyncio.to_thread(copy, url(one), lines)
     assert (done.code, len(done.lines)) == (0, 1)
-    assert "since not applied yet: 3 increments" in done.lines[0]
+    assert "lacks 3 increments, not applied yet" in done.lines[0]
     for origin in (url(one), lines):
         done, said = await asyncio.to_thread(copy, origin, url(tmp_path / "two.db"))
         assert (done.code, said["waiting"]) == (1, 3)

@@ -259,7 +259,7 @@ def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
     assert run("sweep", cwd=folder).out == "1 expired receipt deleted\n"
 
 
-@pytest.mark.parametrize(("complete", "more"), [(True, ""), (False, "; Pub/Sub does not tell how many there are")])
+@pytest.mark.parametrize(("complete", "more"), [(True, ""), (False, "; Pub/Sub does not say how many there are")])
 async def test_a_replay_of_all_says_if_it_can_not_know_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], complete: bool, more: str
 ) -> None:

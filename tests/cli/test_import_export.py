@@ -40,7 +40,7 @@ async def test_each_line_is_a_counter_and_totals_may_be_large(tmp_path: Path) ->
         ('{"value": 1}\n', "line 1: is no line"),
         ("[1]\n", "line 1: is no line"),
         ("[" * 10**5 + "\n", "line 1: is no line"),
-        (line("a", 1) + line("b", 1) + line("a", 1), "line 3: 'a' is there twice, so nothing was imported"),
+        (line("a", 1) + line("b", 1) + line("a", 1), "line 3: 'a' appears twice, so nothing was imported"),
     ],
 )
 async def test_a_file_that_is_not_whole_is_refused_before_anything_is_told(tmp_path: Path, text: str, why: str) -> None:

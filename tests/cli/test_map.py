@@ -239,7 +239,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
                 asking.send_signal(signal.SIGINT)
                 rest = asking.stderr.read()
             again = "to look at it again, repeat the command with --job mine"
-            assert rest == f"job mine goes on; {again}; to stop it, send DELETE {url}/v1/jobs/mine\n"
+            assert rest == f"job mine continues; {again}; to stop it, send DELETE {url}/v1/jobs/mine\n"
             assert asking.returncode == 130
         finally:
             alone.terminate()

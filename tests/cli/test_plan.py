@@ -82,7 +82,7 @@ def test_telling_others_costs_more() -> None:
     assert [writes[1] - writes[0], writes[2] - writes[1]] == pytest.approx([shards + 100 / 60, shards], abs=0.01)
     assert [deletes[1] - deletes[0], deletes[2] - deletes[1]] == pytest.approx([100 / 60, shards], abs=0.01)
     assert reads == sorted(reads)
-    assert "To tell others is in it" in plan(*arguments, **feed).out
+    assert "The feed is in it" in plan(*arguments, **feed).out
 
 
 def test_settings_prices_and_options_count() -> None:

@@ -278,7 +278,7 @@ def test_how_much_is_free() -> None:
     ("ahead", "mark", "part"),
     [
         (0.0, OK, "within 5 s"), (-4.0, OK, "within 5 s"), (30.0, WARN, "30 s ahead of"),
-        (-30.0, WARN, "30 s behind"), (-3_600.0, FAIL, "3600 s behind the server's: have it set by NTP"),
+        (-30.0, WARN, "30 s behind"), (-3_600.0, FAIL, "3600 s behind the server's: set it with NTP"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_clock(ahead: float, mark: str, part: str) -> None:

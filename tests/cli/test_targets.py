@@ -137,7 +137,7 @@ def test_map_does_not_guess_between_a_service_and_the_data(data: Path, tmp_path:
     command = ("map", "--prefix", "", "--add", "1")
     done = run(*command, cwd=tmp_path, COUNTERSINK_URL=NOWHERE)
     assert done.code == 2
-    assert 'say --url "$COUNTERSINK_URL" or --data DIR' in done.lines[-1]
+    assert 'give --url "$COUNTERSINK_URL" or --data DIR' in done.lines[-1]
     assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL=NOWHERE).code == 0
     assert run(*command, "--data", str(data), cwd=tmp_path, COUNTERSINK_URL="").code == 0
     broker = f"sqlite:///{data}/countersink.db"

@@ -40,5 +40,5 @@ class TestNewNames:
         client = datastore.client()
         store = await datastore.store(client)
         await client.close()
-        with pytest.raises(OverloadedError, match="can't be asked"):
+        with pytest.raises(OverloadedError, match="the store does not say"):
             await NewNames(store, store, ProcessOverlay(ManualClock()), LIMITS, ManualClock()).check("page:1")

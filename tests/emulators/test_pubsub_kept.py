@@ -43,7 +43,7 @@ async def test_nothing_is_sent_to_nobody_and_it_goes_on_by_itself(pubsub: Pubsub
 async def test_one_whose_topic_was_deleted_and_made_again_gets_nothing(pubsub: Pubsub) -> None:
     await pubsub.change("Publisher/DeleteTopic", types.DeleteTopicRequest.pb()(topic=pubsub.place.topic))
     await pubsub.client().create_topic(types.Topic.pb()(name=pubsub.place.topic))
-    with pytest.raises(UnkeptError, match="its topic has been deleted: have flushers empty it"):
+    with pytest.raises(UnkeptError, match="its topic has been deleted: let flushers empty the subscription"):
         await kept(pubsub).publish([message(1)])
 
 

@@ -36,7 +36,7 @@ async def test_done_twice_it_changes_nothing(empty_pubsub: Pubsub) -> None:
     await empty_pubsub.publisher().publish([message(1)])
     counts = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
     names = (*counts, place.tasks.topic, place.tasks.subscription)
-    assert await provision(client, place, lease=60.0, retention=WEEK) == [f"{name}: is there" for name in names]
+    assert await provision(client, place, lease=60.0, retention=WEEK) == [f"{name}: exists" for name in names]
     assert len(await pull_all(empty_pubsub.subscription(), 1)) == 1
 
 
@@ -47,8 +47,8 @@ async def test_it_gives_more_time_and_never_less(empty_pubsub: Pubsub) -> None:
     assert topic == f"{place.topic}: changed, retains messages 7 days"
     assert changed == f"{place.subscription}: changed, leases of 60 s, keeps messages 7 days"
     topic, same, *_ = await provision(client, place, lease=30.0, retention=86_400)
-    assert topic == f"{place.topic}: is there"
-    assert same == f"{place.subscription}: is there"
+    assert topic == f"{place.topic}: exists"
+    assert same == f"{place.subscription}: exists"
     assert (await client.get_topic(place.topic)).message_retention_duration.seconds == WEEK
     assert (await client.get_subscription(place.subscription)).ack_deadline_seconds == 60
 

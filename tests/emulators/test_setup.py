@@ -96,7 +96,7 @@ async def test_provision_makes_everything_and_the_second_time_nothing(cloud: Clo
     assert "an emulator has no TTL policies" in store
     assert "countersink sweep" in store
     second = await cloud.run("provision")
-    assert second == (0, "".join(f"{name}: is there\n" for name in names) + f"{store}\n", [])
+    assert second == (0, "".join(f"{name}: exists\n" for name in names) + f"{store}\n", [])
 
 
 async def test_provision_fails_on_what_it_can_not_mend(ready: Cloud) -> None:

@@ -200,7 +200,7 @@ BAD: Final[dict[str, tuple[Any, str, str | None]]] = {
     "nothing": (plain(data=None), ONE, "'counter'"),
     "nothing in it": (plain(data={"counters": {}}), ONE, "no increments"),
     "a number": (plain(data=7), ONE, "'data' must be an object"),
-    "Base64 and data": (plain(data_base64="YQ=="), ONE, "'data_base64' can't stand beside 'data'"),
+    "Base64 and data": (plain(data_base64="YQ=="), ONE, "'data_base64' can't be combined with 'data'"),
     "no Base64": (plain(data=None, data_base64="?"), ONE, "Base64"),
     "Base64 of a number": (plain(data=None, data_base64=7), ONE, "Base64"),
     "a counter that is no text": (plain(data=None, counter=7), ONE, "'counter' must be a string"),

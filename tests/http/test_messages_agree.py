@@ -29,7 +29,7 @@ PAGE: Final = ROOT / "docs" / "messages.md"
 ROW: Final = re.compile(
     r"^\| ([^|]+) \| `+ ?(.+?) ?`+ \| (refused|counts `.+?`) \| (refused|counts `.+?`) \| .+ \|$", re.MULTILINE
 )
-BAD_AMONG_GOOD: Final = "a bad increment beside good ones"
+BAD_AMONG_GOOD: Final = "a bad increment among good ones"
 UNKNOWN_FIELD: Final = "an unknown field"
 KEYED: Final = "`keyed`"
 NOTHING: Final = "no increments in an object"
@@ -188,7 +188,7 @@ ALIKE: Final[dict[str, bytes]] = {
 }
 IN_OTHER_WORDS: Final = (
     (b'{"specversion": "1.0", "id": "i", "source": "s", "data": {"counter": "a"}}', "'counter' is missing"),
-    (b'{"counters": {"a": 1}, "counter": "b"}', "'counter' can't stand beside 'counters' or 'keyed'"),
+    (b'{"counters": {"a": 1}, "counter": "b"}', "'counter' can't be combined with 'counters' or 'keyed'"),
     (b'{"keyed": [{"counter": "a"}]}', "each item of 'keyed' needs an 'id'"),
     (b'{"keyed": [{"counter": "a", "id": "i"}, 7]}', "'keyed' item 1: must be an object with 'counter'"),
     (b'{"keyed": {}}', "'keyed' must be an array of increments"),

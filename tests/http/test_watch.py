@@ -315,7 +315,7 @@ async def test_an_outage_is_waited_for(
         monkeypatch.setattr(service.ingest.reader, "read", away)
         await poll(lambda: tries >= 2)
         assert [record.message for record in caplog.records if "watched" in record.message] == [
-            "what is watched could not be read, and is read again: the store is away"
+            "the watched counters could not be read, and will be read again: the store is away"
         ]
         assert (await service.get("/v1/counters/b/watch")).status == 503
         monkeypatch.undo()

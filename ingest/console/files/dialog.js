@@ -13,7 +13,7 @@ export function ask({ title, parts, action, typed = "", run }) {
   const form = el("form", {}, el("h2", { id: "ask-title" }, title), ...parts);
   if (typed) {
     const field = el("input", { id: "ask-typed", autocomplete: "off", spellcheck: "false" });
-    form.append(el("label", { for: "ask-typed" }, "To go on, type ", el("code", {}, typed)), field);
+    form.append(el("label", { for: "ask-typed" }, "To continue, type ", el("code", {}, typed)), field);
     field.addEventListener("input", () => (submit.disabled = field.value !== typed && field.value !== visible(typed)));
     submit.disabled = true;
   }

@@ -7,10 +7,10 @@ import { el, inShort, number, save, say, some, typedFor } from "./dom.js";
 const KINDS = {
   export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
   add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
-  reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. What they were can be downloaded afterwards." },
-  delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again. What they were can be downloaded afterwards." },
-  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${some(how, "day")} become 0 and leave the lists, until they are counted again. What they were can be downloaded afterwards.` },
-  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${some(how, "shard")} then. Their values do not change. Reads cost less.` },
+  reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. Their earlier values can be downloaded afterwards." },
+  delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again. Their earlier values can be downloaded afterwards." },
+  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${some(how, "day")} become 0 and leave the lists, until they are counted again. Their earlier values can be downloaded afterwards.` },
+  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${some(how, "shard")} afterwards. Their values do not change. Reads cost less.` },
 };
 const DANGEROUS = new Set(["reset", "delete", "expire"]);
 const MANY = 1000;
@@ -61,7 +61,7 @@ export function jobs() {
     const [what, under, how] = [kind.value, prefix.value, amount.value.trim()];
     const { label, action, field, does } = KINDS[what];
     const found = await json(`/v1/counters?prefix=${encodeURIComponent(under)}&limit=${MANY}`);
-    const [one, many] = under ? [`counter begins with “${inShort(under)}”`, `counters begin with “${inShort(under)}”`] : ["counter is there", "counters are there"];
+    const [one, many] = under ? [`counter begins with “${inShort(under)}”`, `counters begin with “${inShort(under)}”`] : ["counter exists", "counters exist"];
     const count = found.next_page_token ? `More than ${number(MANY)} ${many}` : some(found.counters.length, one, many);
     const written = WHOLE.test(how) ? number(BigInt(how)) : how;
     const id = newId();
@@ -98,7 +98,7 @@ export function jobs() {
     });
     for (const [id, row] of rows) if (!next.has(id)) row.node.remove();
     rows = next;
-    say(none, found.length ? "Jobs are remembered for some weeks." : "No job has been started yet.");
+    say(none, found.length ? "Jobs are remembered for a few weeks." : "No job has been started yet.");
   }
 
   function act(job) {

@@ -51,7 +51,7 @@ export function deadLetters() {
       el("button", { type: "button", "aria-label": `${label} ${letter.id}`, onclick: () => confirm(`${label} this dead letter?`, why, does, run) }, label);
     const holds = letter.state === "dead"
       ? `It holds ${some(letter.increments, "increment")}. ` : "";
-    const replay = act("Replay", `${holds}Increments that were not counted before are counted now, exactly once, even if somebody else replays the letter, too. If the reason is still there, it stays a dead letter.`,
+    const replay = act("Replay", `${holds}Increments that were not counted before are counted now, exactly once, even if somebody else replays the letter, too. If the reason remains, it stays a dead letter.`,
       "Replay", () => replayed({ ids: [letter.id] }));
     const drop = act("Drop", `${holds}Nothing can count it any more, and totals leave it out at once. You cannot undo this.`,
       "Drop for good", () => dropped(letter.id));
@@ -66,7 +66,7 @@ export function deadLetters() {
   const confirm = (title, why, action, run) => ask({ title, parts: [el("p", {}, why)], action, run: () => guarded(run) });
 
   const confirmAll = () => confirm("Replay all dead letters?",
-    "Increments that were not counted before are counted now, exactly once, even from letters that this page does not show. Letters whose reason is still there stay, and so do those that are unreadable or too old to tell.",
+    "Increments that were not counted before are counted now, exactly once, even from letters that this page does not show. Letters whose reason remains stay, and so do those that are unreadable or too old to judge.",
     "Replay all", () => replayed({ all: true }));
 
   async function replayed(asked) {
@@ -136,7 +136,7 @@ export function deadLetters() {
     all.hidden = shown === 0 && token === null;
     const found = shown || token ? some(shown, "dead letter") : "No dead letters";
     say(count, token !== null ? `${found} shown, and there may be more.`
-      : page.complete ? `${found}.` : `${found} found. Pub/Sub does not tell how many there are.`);
+      : page.complete ? `${found}.` : `${found} found. Pub/Sub does not say how many there are.`);
   }
 
   // It looks once: on Pub/Sub, each look hides letters from others for a moment.

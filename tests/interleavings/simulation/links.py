@@ -47,7 +47,7 @@ class SimulatedLinks:
         except AwayError:
             raise
         except TransientError as error:
-            raise AwayError(f"Redis is away: {error}") from error
+            raise AwayError(f"Redis is unavailable: {error}") from error
 
     async def drop(self) -> None:
         """A call asks anew who is there, always."""

@@ -125,7 +125,7 @@ def test_shares_are_kept_and_nothing_is_forgotten(
 def test_what_is_larger_than_all_of_it_gets_in_alone() -> None:
     scene = Scene(10)
     scene.enter("a", {"x": 25})
-    with pytest.raises(OverloadedError, match="25 increments wait to be published, COUNTERSINK_MAX_WAITING allows 10"):
+    with pytest.raises(OverloadedError, match=r"25 increments .*, and COUNTERSINK_MAX_WAITING allows 10"):
         scene.enter("b", {"y": 1})
     scene.rest()
     scene.enter("b", {"y": 1})
@@ -134,7 +134,7 @@ def test_what_is_larger_than_all_of_it_gets_in_alone() -> None:
 def test_a_tenant_that_holds_nothing_may_take_much_but_not_all_that_is_left() -> None:
     scene = Scene(80)
     scene.enter("a", {"x": 10})
-    with pytest.raises(ShareError, match="beyond its share"):
+    with pytest.raises(ShareError, match="exceed its share"):
         scene.enter("b", {"y": 65})
     scene.enter("b", {"y": 60})
     with pytest.raises(ShareError):
@@ -209,7 +209,7 @@ def test_a_refusal_does_not_advise_to_count_again_what_may_have_counted() -> Non
     known = KnownIds()
     known.accepted(keyed(Increment("a", 2, "x")), NOW)
     known.accepted(Draft({"a": 2}, id="key", attempt="1"), NOW)
-    says = r"may be this one, if you sent it before.*If it is no retry, send it under"
+    says = r"perhaps this one, if you sent it before.*If it is not a retry, send it under"
     with pytest.raises(BodyError, match=says):
         known.check([Increment("a", 1, "x")], NOW)
     with pytest.raises(BodyError, match=says):

@@ -299,7 +299,7 @@ async def test_a_full_spool_does_not_say_that_nothing_was_taken_if_the_broker_ma
     spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
     assert await spool.forward_once() == 0
     scene.broker.away = scene.broker.takes_anyway = True
-    with pytest.raises(DoubtfulError, match="the disk is full; the request may have been accepted"):
+    with pytest.raises(DoubtfulError, match="the disk is full; the request may still have been accepted"):
         await spool.publish([Message(b"1")])
     assert await scene.arrived() == [b"1"]
     with pytest.raises(StorageFullError):
@@ -390,6 +390,6 @@ async def test_what_stood_still_on_its_way_does_not_go_to_the_spool(scene: Scene
 
     spool = Spool(Lost(scene.clock), scene.queue, scene.queue, scene.clock, AGE)
     assert await spool.forward_once() == 0
-    with pytest.raises(DoubtfulError, match="may have been"):
+    with pytest.raises(DoubtfulError, match="may still have been"):
         await spool.publish([Message(b"1")], deadline(LONGEST_PUBLISH, scene.clock))
     assert scene.queue.unburied() == 0

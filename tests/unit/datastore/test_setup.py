@@ -70,8 +70,8 @@ async def test_ttl_policies_are_made_once() -> None:
         made = [finding async for finding in setup.provision()]
         there = [finding async for finding in setup.provision()]
     assert [finding.mark for finding in (*made, *there)] == [OK] * 4
-    assert "the TTL policy of Receipt/ü is being made" in made[0].said
-    assert there[1].said == "Datastore p/d: the TTL policy of CountersinkBuckets is there"
+    assert "the TTL policy of Receipt/ü is being created" in made[0].said
+    assert there[1].said == "Datastore p/d: the TTL policy of CountersinkBuckets exists"
     for kind, asked in zip(KINDS, (one.asked[:2], one.asked[2:4]), strict=True):
         field = FIELD.replace(quote(KINDS[0], safe=""), quote(kind, safe=""))
         get, patch = asked
@@ -89,7 +89,7 @@ async def test_the_default_database_has_its_name_in_the_path() -> None:
 @pytest.mark.parametrize(
     ("what", "mark", "part"),
     [
-        ({"state": "ACTIVE"}, OK, "deletes those that have expired"),
+        ({"state": "ACTIVE"}, OK, "deletes K entities that have expired"),
         ({"state": "CREATING"}, WARN, "is CREATING: look again later"),
         ({}, WARN, "has no TTL policy"),
         ({"status": 403, "body": '{"error": {"message": "no"}}'}, WARN, "answered 403: no; give this account the role"),

@@ -150,7 +150,7 @@ async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, ca
     for _ in range(2):
         caplog.clear()
         await opened(settings)
-        assert "1 envelope can't be sent, and NOT counted: see countersink dlq list" in caplog.text
+        assert "1 envelope can't be sent, so NOT counted: see countersink dlq list" in caplog.text
         assert metrics.SPOOL_BURIED.get() == 1
     marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
     assert marks[-1] == FAIL
