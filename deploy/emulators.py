@@ -53,7 +53,7 @@ class Kept:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C in the terminal is for us alone, who say in which order they end
+            start_new_session=True,  # a Ctrl-C in the terminal is for us alone: we decide in which order they end
         )
 
     def line(self) -> str:

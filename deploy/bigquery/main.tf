@@ -32,7 +32,7 @@ resource "google_pubsub_topic" "feed" {
   depends_on = [google_project_service.needed]
 }
 
-# One of the flushers tells.
+# One of the flushers reports.
 resource "google_pubsub_topic_iam_member" "tells" {
   topic  = google_pubsub_topic.feed.name
   role   = "roles/pubsub.publisher"

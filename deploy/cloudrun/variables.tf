@@ -78,7 +78,7 @@ variable "location" {
 }
 
 variable "redis_gb" {
-  description = "Memory of Redis. It holds increments until they are applied, so some seconds of traffic."
+  description = "Memory of Redis. It holds increments until they are applied, so a few seconds of traffic."
   type        = number
   default     = 1
 }

@@ -1,4 +1,4 @@
-# What is accepted and not applied yet, for exact reads. It may fail: counting goes on, and reads are not exact meanwhile.
+# What is accepted and not applied yet, for exact reads. It may fail: counting continues, and reads are not exact meanwhile.
 resource "google_redis_instance" "overlay" {
   name                    = "${var.topic}-overlay"
   tier                    = "STANDARD_HA"

@@ -66,7 +66,7 @@ variable "retention" {
 }
 
 variable "redis_gb" {
-  description = "Memory of Redis. It holds increments until they are applied, so some seconds of traffic."
+  description = "Memory of Redis. It holds increments until they are applied, so a few seconds of traffic."
   type        = number
   default     = 1
 }
