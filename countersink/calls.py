@@ -151,7 +151,9 @@ def seconds(name: str, value: float | None) -> Pairs:
 def header_of_key(key: str, part: int) -> dict[str, str]:
     """The key of one part of a batch. No other caller can have chosen the same key."""
     check("the key", "key", flaw_of_id(key))
-    flaw = "can't be a header: no controls, no space at its ends" if _NOT_IN_A_HEADER.search(key) else None
+    flaw = (
+        "can't be a header: remove control characters, and spaces at its ends" if _NOT_IN_A_HEADER.search(key) else None
+    )
     check("the key", "key", flaw)
     return {"Idempotency-Key": key if part == 0 else sha256(f"{part}\0{key}".encode()).hexdigest()}
 

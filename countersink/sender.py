@@ -490,7 +490,7 @@ class Sender:
         elif error.status != TOO_MANY:
             self._drop(batch, str(error), f"refused with {error.status}")
         elif 2 * sum(map(len, self._outgoing)) > self._tally.most:
-            self._drop(batch, f"too many wait that the service does not take: {error}", "refused with 429")
+            self._drop(batch, f"too many increments wait that the service does not take: {error}", "refused with 429")
         else:
             self._later(batch, error)
         if all_of_it and error.status == TOO_MANY and batch.tries == 1:
@@ -545,7 +545,7 @@ class Sender:
                 if kind not in self._told:
                     number = calls or self._tally.dropped
                     text = f"countersink dropped {number} increment{'s' * (number != 1)}: {reason}"
-                    log(logging.WARNING, f"{text}. `dropped` of the client tells how many there are later")
+                    log(logging.WARNING, f"{text}. Later, only `dropped` of the client counts them")
                     self._told.add(kind)
         finally:
             self._telling.release()

@@ -56,7 +56,7 @@ def flaw_of_scheme(shown: str, error: Exception) -> str | None:
     """Why no attempt can succeed: only one of the two sides speaks TLS, or the certificate is not trusted."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"the certificate of {shown} is not trusted: {error.verify_message}. SSL_CERT_FILE can name a file with the"
+            f"the certificate of {shown} is not trusted: {error.verify_message}. Set SSL_CERT_FILE to a file with the"
             " authority that signed it"
         )
     if isinstance(error, ssl.SSLError) and error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
@@ -78,9 +78,11 @@ def wants_tls(shown: str) -> str:
 def reason_of(error: Exception, seconds: float) -> str:
     """Why there is no answer, and what to look at."""
     if isinstance(error, TimeoutError):
-        return f"it took longer than {seconds:g} seconds"
+        return f"the answer took longer than {seconds:g} seconds"
     if isinstance(error, RemoteDisconnected):
-        return "it closed the connection without an answer. Is the URL right, and should it begin with https://?"
+        return (
+            "the server closed the connection without an answer. Is the URL right, and should it begin with https://?"
+        )
     if isinstance(error, BadStatusLine):
         return f"what answers does not speak HTTP: {str(error).strip()[:60]!r}. Is the port right?"
     if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
@@ -111,7 +113,7 @@ LARGEST: Final = 64 << 20
 _PIECE: Final = 65_536
 _NO_PATH: Final = "there is no such path"
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""That of Linux; that of macOS, where `time.monotonic` stands still meanwhile; none on Windows, where it does not."""
+"""The clock of Linux, or of macOS, that counts suspended time; none on Windows, where `time.monotonic` counts it."""
 
 
 def now() -> float:

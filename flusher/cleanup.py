@@ -22,7 +22,7 @@ class JobSweep:
         return await self._jobs.sweep(await self._store.now(), ROWS_A_STEP)
 
     async def sweep_all(self) -> None:
-        """As many steps as there are rows to delete."""
+        """Take as many steps as there are rows to delete."""
         while await self.sweep_once():
             pass
 

@@ -84,7 +84,7 @@ def make_flusher(
 
 
 def _cooling(tools: FlushTools, settings: Settings) -> CounterCooler | None:
-    """None for a file, which has one writer: more shards are of no use, and to look for them would read all of it."""
+    """Lowers numbers of shards. None for a file, which has one writer, and would have to be read as a whole."""
     if not settings.compact_after or tools.one_file:
         return None
     compactor = compactor_of(tools.store, tools.clock, settings)

@@ -328,7 +328,7 @@ func (s *sender) drop(calls int64, reason, kind string) {
 		}
 		go func() { // it may be slow
 			defer s.logging.Done()
-			s.logf("countersink dropped %d %s: %s. Dropped of the client tells how many there are later", calls, increments, reason)
+			s.logf("countersink dropped %d %s: %s. Later, only Dropped of the client counts them", calls, increments, reason)
 		}()
 	}
 }
@@ -646,7 +646,7 @@ func (s *sender) refused(b *batch, failed *Error) bool {
 		s.dropBatch(b, failed.Detail, fmt.Sprintf("refused with %d", failed.Status))
 		settled = true
 	case 2*waiting > s.most:
-		s.dropBatch(b, "too many wait that the service does not take: "+failed.Detail, "refused with 429")
+		s.dropBatch(b, "too many increments wait that the service does not take: "+failed.Detail, "refused with 429")
 		settled = true
 	default:
 		s.later(b, failed)

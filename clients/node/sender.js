@@ -288,7 +288,7 @@ class Sender {
       if (allOfIt) parts.forEach((part) => this._wait(part, error));
     } else if (!tooMany) settled = this._dropBatch(batch, error.message, `refused with ${error.status}`);
     else if (2 * waiting > this._most) {
-      settled = this._dropBatch(batch, `too many wait that the service does not take: ${error.message}`, "refused with 429");
+      settled = this._dropBatch(batch, `too many increments wait that the service does not take: ${error.message}`, "refused with 429");
     } else this._wait(batch, error);
     if (allOfIt && tooMany && batch.tries === 1) this._pause = pauseOf(new Retries(), error);
     return settled;
@@ -319,7 +319,7 @@ class Sender {
     this.dropped += calls;
     if (this._told.has(kind)) return;
     this._told.add(kind);
-    const text = `countersink dropped ${calls} increment${calls === 1 ? "" : "s"}: ${reason}. \`dropped\` of the client tells how many there are later`;
+    const text = `countersink dropped ${calls} increment${calls === 1 ? "" : "s"}: ${reason}. Later, only \`dropped\` of the client counts them`;
     process.emitWarning(text, "CountersinkWarning");
   }
 }

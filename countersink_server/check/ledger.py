@@ -22,7 +22,7 @@ MOST_WRONG: Final = 10
 
 @dataclass(slots=True)
 class Sums:
-    """Of one counter."""
+    """The sums of one counter."""
 
     sent: int = 0
     """All but what was surely refused."""

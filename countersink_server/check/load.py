@@ -26,7 +26,7 @@ IN_BATCH: Final = 3
 TRY: Final = 5.0
 """Seconds of an attempt."""
 HASTY: Final = 0.002
-"""The same of an attempt whose answer is not waited for."""
+"""Seconds of an attempt whose answer nobody waits for."""
 PATIENCE: Final = 60.0
 """Seconds, after the load has ended, until the answer to what is sent again must be clear."""
 LONGEST_PAUSE: Final = 1.0

@@ -137,9 +137,9 @@ def _of_total(line: "Line", horizon: float) -> Verdict:
         said = f"{line.unread} of it in shards that readers do not look at: raise its number of shards"
         return Verdict(DIFFERS, said if line.held == line.said else f"{said}; {both}")
     if line.others:
-        return Verdict(UNKNOWN, f"another program writes it, too, or its receipts were deleted: {both}")
+        return Verdict(UNKNOWN, f"another program writes to it, too, or its receipts were deleted: {both}")
     if line.since is not None and line.since < horizon:
-        return Verdict(UNKNOWN, f"older than receipts live: {both}")
+        return Verdict(UNKNOWN, f"it is older than receipts live: {both}")
     return Verdict(DIFFERS, f"by {line.held - line.said:+}: {both}{'' if line.since is None else _UNLESS}")
 
 

@@ -145,4 +145,4 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
 
 def _warn(waiting: int | None) -> None:
     if waiting is None:
-        note("countersink: what waits in Pub/Sub is not known here: drain the subscription before the last copy")
+        note("countersink: this command can't see what waits in Pub/Sub: drain the subscription before the last copy")

@@ -28,12 +28,12 @@ from shared.config.settings import Settings
 LEAST_RATE: Final = 0.001
 MOST_RATE: Final = 10_000_000
 LONGEST_INTERVAL: Final = 60
-"""Seconds, as of the setting."""
+"""Seconds, as for the setting."""
 DIGITS: Final = 100
 """Smaller numbers are shown with three digits."""
 MOST_PRICE: Final = 1_000
 _DASH: Final = re.compile("(?<![eE])-")
-"""That between two prices, and not the sign of an exponent."""
+"""The dash between two prices, and not the sign of an exponent."""
 _PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.02"}
 """Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
 READ: Final = "while_read"

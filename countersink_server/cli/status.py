@@ -153,8 +153,8 @@ def _lines(found: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
 def _applied(found: Mapping[str, Any]) -> str:
     number = found["applied"]
     if number is None:
-        return "how many are applied, only flushers know, and this process has pulled no message"
-    return f"{number:,} applied" + (", also some that were accepted before" if number > found["accepted"] else "")
+        return "only flushers know how many are applied, and this process has pulled no message"
+    return f"{number:,} applied" + (", including some that were accepted before" if number > found["accepted"] else "")
 
 
 def _dead(found: Mapping[str, Any]) -> str:

@@ -124,7 +124,7 @@ def environment_of(options: argparse.Namespace) -> Mapping[str, str]:
     if options.data is not None:
         for variable in (BROKER, STORE):
             if variable in environment:
-                options.refuse(f"--data and {variable} both say where the data is: say one of them")
+                options.refuse(f"--data and {variable} both say where the data is: use one of them")
         try:
             environment[BROKER] = url_of_folder(options.data)
         except UnicodeEncodeError:
@@ -166,7 +166,7 @@ def with_key(error: RequestError) -> str:
         return said
     if key_of_caller() is None:
         return f"{said}. Set {KEY} to a key of the service"
-    return f"{said}. The key is that in {KEY}"
+    return f"{said}. The key comes from {KEY}"
 
 
 def line_of(error: BaseException) -> str:

@@ -35,8 +35,8 @@ gets 100 increments per second then sends more envelopes.
 """
 ORIGINAL_READS: Final = 2
 ORIGINAL_WRITES: Final = 1
-"""Of one transaction of Google's example: its config, its shard, and the shard again. Measured: the reference of
-`cloud-operations`, 3,000,000 operations per million increments, without transactions that collided.
+"""Operations of one transaction of Google's example: its config, its shard, and the shard again. Measured: the
+reference of `cloud-operations`, 3,000,000 operations per million increments, without transactions that collided.
 """
 ORIGINAL_SHARD_WRITES: Final = 1.0
 """Writes per second that one shard takes, as Google's documentation says."""
@@ -142,9 +142,9 @@ LEAST: Final = 2
 """Processes of each kind, so that one may end at any time."""
 MOST_PROCESSES: Final = 1_000
 READS_OF_COUNTER: Final = 3
-"""Of its config, its guard, and one shard."""
+"""Reads of a counter: its config, its guard, and one shard."""
 QUERIES_OF_LARGEST: Final = 4
-"""For dead letters, numbers of shards, the highest counts, and equal ones."""
+"""Queries for dead letters, numbers of shards, the highest counts, and equal ones."""
 SETTLES_AT: Final = 21.0
 """Seconds after which an ingest without Redis asks for an envelope, on average: `PATIENCE` of the overlay and half a
 round. What is applied later is asked for once more, by itself.
@@ -174,7 +174,7 @@ class TrafficPlan:
     in_redis: bool = False
     publish: float = PUBLISH
     told: float | None = None
-    """Seconds between two tellings of a counter; None if there is no feed."""
+    """Seconds between two reports of a counter; None if there is no feed."""
     judged: bool = False
     """Whether counters have thresholds."""
 
@@ -194,7 +194,7 @@ class TrafficPlan:
         return self.interval + self.flushers / self.envelopes
 
     def _commits(self) -> tuple[int, float, float]:
-        """Of a window: how many commits are full, how many increments these hold each, and how many are left."""
+        """A window's commits: how many are full, how many increments each of these has, and how many are left."""
         traffic, envelope = self.traffic, self.traffic.rate / self.envelopes
         increments = traffic.rate * self.window / self.flushers
         receipts = (traffic.ids == "each") + 1 / envelope
@@ -223,7 +223,7 @@ class TrafficPlan:
         return self.flushers / self.window * each
 
     def shards(self, first: int, most: int, writes: float) -> int:
-        """Of a counter. `first`: of a new one; `writes`: per second that one shard takes."""
+        """The shards of a counter. `first`: those of a new one; `writes`: how many a second one shard takes."""
         return max(first, min(self._shards(writes), most)) if self._hottest > ENOUGH * writes * first else first
 
     def too_few_shards(self, most: int, writes: float) -> list[str]:
@@ -251,7 +251,7 @@ class TrafficPlan:
         return self.envelopes + (self.traffic.rate if self.traffic.ids == "each" else 0.0)
 
     def _feed(self) -> Operations:
-        """At most: a counter that keeps counting is not deleted from what is owed."""
+        """The most operations of the feed: a counter that keeps counting is not deleted from what is owed."""
         if self.told is None:
             return Operations(0, 0, 0)
         times = min(self.shard_writes, self.traffic.counters / max(self.told, IDLE))
@@ -266,8 +266,8 @@ class TrafficPlan:
         )
 
     def reads_of_largest(self, limit: int) -> float:
-        """Of one request for this many of the largest counters: each of these is read, about as many with something
-        pending that may be among them, and the receipts of what is pending.
+        """The reads of one request for this many of the largest counters: each of these is read, about as many with
+        something pending that may be among them, and the receipts of what is pending.
         """
         age = self.window / 2
         counters = min(

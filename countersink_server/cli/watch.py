@@ -155,7 +155,7 @@ class Differences:
         self._before: dict[str, tuple[Counter, float]] = {}
 
     def take(self, counter: Counter, now: float) -> CounterChange | None:
-        """None if the total has not changed. `now` in seconds."""
+        """Take a new total; returns None if it has not changed. `now` in seconds."""
         before = self._before.get(counter.name)
         if before is None:
             self._before[counter.name] = counter, now

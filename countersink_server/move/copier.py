@@ -206,7 +206,7 @@ class Copier:
             async with self._place.store.snapshot() as snapshot:
                 found = (await snapshot.counts(name, by, min(begins), max(begins) + 1)).buckets
             if name not in self._left and any(found.get(begin) for begin in begins):
-                self._differs(name, "some of its counts by time there were not copied from here")
+                self._differs(name, "the target has counts by time that were not copied from here")
 
         series: dict[tuple[str, str], list[WallMillis]] = {}
         for name, by, begin in buckets:
@@ -234,7 +234,7 @@ class Copier:
         found = await self._insist(once)
         for one in some if self._merge else ():
             if one.key in found and one.counted_twice(found[one.key], self._shard):
-                self._differs("", f"an id was counted in the origin and there, so it counts twice: receipt {one.key}")
+                self._differs("", f"an id was counted in both places, so it counts twice: receipt {one.key}")
         return len(receipts) - len(found)
 
     async def _marks(self, some: Sequence[Mark], write: bool) -> int:
@@ -251,7 +251,7 @@ class Copier:
                     before, seen = there.get(name, 0), known.get(name, 0)
                     if before != seen and not self._merge:
                         if name not in self._left:
-                            self._differs(name, f"what was imported there from {source} was not copied from here")
+                            self._differs(name, f"the target has imports from {source} that were not copied from here")
                     elif total != seen:
                         moves += [Mark(source, name, before, before + total - seen), Mark(copied, name, seen, total)]
                 if moves and write:
@@ -271,7 +271,7 @@ class Copier:
         ended = []
         for one in some:
             if one.state.state == RUNNING:
-                self._flaws[f"job {one.state.job.id}"] = "it runs in the origin: let it end there, or stop it"
+                self._flaws[f"job {one.state.job.id}"] = "the job runs in the origin: let it end, or stop it"
             else:
                 ended.append(one.at(later))
 
@@ -297,7 +297,7 @@ class Copier:
                 for one in page:
                     there = marks.get(one.name, 0) if self._merge else totals[one.name].value
                     if there != one.total and one.name not in self._left:
-                        yield one.name, f"{one.total} in the origin, {there} there"
+                        yield one.name, f"{one.total} in the origin, {there} in the target"
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         return await insist(call, TransientError, within(RETRY_FOR, self._clock), Backoff(0.01, 1.0))
@@ -336,7 +336,7 @@ class CheckedSource:
                 self._fresh.add(one.name)
             other = there.value - marks.get(one.name, 0)
             if other and not one.flaw and not self._merge:
-                flaw = f"{other} of the {there.value} that it holds there was not copied from here"
+                flaw = f"of the target's {there.value}, {other} was not copied from here"
                 checked.append(one._replace(flaw=flaw))
                 continue
             if not (one.flaw or one.total or there.shards or self._options.dry):

@@ -161,7 +161,7 @@ class Importer:
         one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
         flaw = flaw_of(one)
         if not flaw and went_back(one.total, mark) and not self._options.shrink:
-            flaw = f"its total fell to {one.total}, and {mark} were imported before: use --shrink to subtract it"
+            flaw = f"its total fell to {one.total}, and {mark} were imported before: subtract with --shrink"
         return one.total, flaw
 
     async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:

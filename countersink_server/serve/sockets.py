@@ -162,7 +162,7 @@ def listen(address: Address) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             why = f"port {port} of {host} is taken: choose another with {_port(option)}"
         elif error.errno == errno.EACCES:
-            why = f"port {port} needs root: choose one from 1024 with {_port(option)}"
+            why = f"port {port} needs root: choose 1024 or higher with {_port(option)}"
         else:
             why = (
                 f"can't listen on {host}, port {port}: {error.strerror or error}. Is --{option}host an address of this"

@@ -204,7 +204,7 @@ class FlushTools:
     Elsewhere receipts expire by the clock alone. A message whose receipt may have expired can't be judged there.
     """
     growth: Growth | None = None
-    """None where more shards do not take more writes, since a file has one writer."""
+    """Adds shards. None for a file, which has one writer, so more shards would not take more writes."""
     rules: Rules = ()
     traces: Traces | None = None
 

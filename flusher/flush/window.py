@@ -335,14 +335,14 @@ class FlushPolicy:
     """A window is flushed when the first of these limits is reached."""
 
     max_age: float
-    """Seconds since its first message, if somebody waits."""
+    """Seconds from its first message, while somebody waits."""
     max_counters: int
     max_bytes: int
     longest: float = 0.0
-    """Seconds that the age may grow to while nobody does."""
+    """Seconds that the age may grow to while nobody waits."""
     max_messages: float = inf
     patience: float = field(init=False)
-    """Seconds since the first message, now."""
+    """The present age, in seconds from the first message."""
 
     def __post_init__(self) -> None:
         self.patience = self.max_age

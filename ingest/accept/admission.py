@@ -221,7 +221,7 @@ def weight_of_batch(batch: Batch) -> int:
 
 
 def weight_of_id(item: Increment) -> int:
-    """The same of an increment with an id."""
+    """The same for an increment with an id."""
     return PER_ID + len(item.counter) + len(item.id or "")
 
 

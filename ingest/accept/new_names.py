@@ -131,7 +131,7 @@ class NewNames:
         return refused
 
     async def admit_together(self, names: Collection[str], trial: Trial, hint: str) -> dict[str, str]:
-        """The same of at most `PAGE` names, but if one is refused, all are. `hint` is added to the reason."""
+        """Like `admit`, for at most `PAGE` names, but if one is refused, all are. `hint` is added to the reason."""
         refused = await self._admit([*names], trial, together=True)
         if not refused:
             return {}
@@ -174,7 +174,7 @@ class NewNames:
         return refused
 
     async def _find(self, names: Sequence[str]) -> Collection[str] | None:
-        """Those of the names that are in the store or pending; None if it can't be asked."""
+        """The names among these that are in the store or pending; None if the store can't be asked."""
         async with self._lookups:
             if self._clock.monotonic() < self._ask_at:
                 return None

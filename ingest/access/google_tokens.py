@@ -26,7 +26,7 @@ LONGEST_FETCH: Final = 5.0
 KEPT: Final = 86_400.0
 """Seconds for which certificates are fresh, at most; and for which they are still used while no others can be had."""
 _FRESH: Final = 3_600.0
-"""The same if Google does not say for how long."""
+"""Seconds for which they are fresh if Google does not say for how long."""
 _MAX_AGE: Final = re.compile(r"max-age=([0-9]{1,9})")
 _REMOVED: Final = ".SIGNATURE_REMOVED_BY_GOOGLE"
 _LONGEST_TOLD: Final = 200
@@ -160,7 +160,7 @@ class Certificates:
         self._clock = clock
         self._held: Mapping[str, str] = {}
         self._stale = self._next = -math.inf
-        """From when on they may be fetched: because of their age, and at all."""
+        """When they are too old, and when they may be fetched again at the earliest."""
         self._failure = ""
         self._turn = asyncio.Lock()
 

@@ -135,14 +135,14 @@ class Key:
 
     @cached_property
     def space(self) -> str:
-        """Whose ids, jobs and receipts it uses. A publishable key has its own, whatever its owner: anybody can read it,
-        guess the id of an increment, and send that id first. No owner may have a space in its name.
+        """The owner whose ids, jobs and receipts it uses. A publishable key has its own, whatever its owner: anybody
+        can read it, guess the id of an increment, and send that id first. No owner may have a space in its name.
         """
         return f"publishable {self.id}" if self.publishable else self.owner
 
     @cached_property
     def deltas(self) -> Deltas:
-        """Those that it may send. None is 0, which would void what others send later under the same id."""
+        """The deltas that it may send. None is 0, which would void what others send later under the same id."""
         if not self.publishable:
             return ALL_DELTAS
         return Deltas(1, MAX_DELTA_OF_PAGES if self.max_delta is None else self.max_delta)
@@ -336,12 +336,12 @@ class KeyRing:
         self.accounts: dict[str, Key] = {}
         self._buckets: dict[str, Bucket] = {}
         self._readers: dict[str, Bucket] = {}
-        """The same for counters that are read with publishable keys."""
+        """The buckets for counters that are read with publishable keys."""
         self._quotas: dict[str, NewCounters] = {}
         self._clients: OrderedDict[tuple[str, str], tuple[Bucket, Bucket]] = OrderedDict()
         """What one client may still send and read, by publishable key and client."""
         self.origins: dict[str, frozenset[str]] = {}
-        """Of all publishable keys, by their scopes."""
+        """The origins of all publishable keys, by their scopes."""
         self.secret = ""
         content = self._seen = content_of(self._file)
         self._take(self._parsed(content))

@@ -13,7 +13,7 @@ BURST: Final = 1.0
 CLIENT_PART: Final = 10
 """Each client of a publishable key may send 1/10 of its rate, unless the key says how much."""
 CLIENT_RATE: Final = 10.0
-"""The same for a key without a rate."""
+"""Increments a second for each client of a key without a rate."""
 CLIENT_BURST: Final = 100.0
 """Increments that a client may send at once with a publishable key that has no rate."""
 NEW_AN_HOUR: Final = 1_000
@@ -127,8 +127,8 @@ class Public(NamedTuple):
     deltas: Deltas
     new: NewQuota
     reads: tuple[Bucket, ...]
-    """Of this client, and of all clients of the key, in counters that are read. Reading takes nothing from what may be
-    sent, so nobody can keep others from counting by reading.
+    """The buckets of this client, and of all clients of the key, in counters that are read. Reading takes
+    nothing from what may be sent, so nobody can keep others from counting by reading.
     """
 
     def read(self, counters: int) -> None:

@@ -173,10 +173,10 @@ class _Parameters(NamedTuple):
 
     in_query: list[tuple[str, str, Callable[[Query, str], Any]]]
     always: frozenset[str]
-    """Those that are also read if they are missing, to raise the error."""
+    """The parameters that are also read if they are missing, to raise the error."""
     in_headers: list[tuple[str, str, Callable[[Headers], Any]]]
     defaults: Struct | None
-    """What it is if the request has no parameters."""
+    """The struct of a request without parameters."""
 
 
 @cache

@@ -230,7 +230,7 @@ class Totals:
         return b'%b,"values":{%b}%b' % (value, values, _exact(readings))
 
     async def _read(self, names: Collection[str]) -> _Totals:
-        """Of these counters, and perhaps of others."""
+        """Read the totals of these counters, and perhaps of others."""
         try:
             async with asyncio.timeout(LONGEST_READ):
                 return await asyncio.shield(self._join(names))

@@ -155,7 +155,7 @@ class Jobs(Json):
     """The jobs of this owner, as far as the key may use their counters."""
 
     jobs: list[Job]
-    """Those that began last come first."""
+    """The jobs that began last come first."""
 
 
 class ExportAsks(Struct):

@@ -49,7 +49,7 @@ _WIDTHS: Final = {
 _WIDE: Final = 11
 _OTHERS: Final = 7
 _BRIGHT: Final = 150
-"""Of 255: on a brighter color, the text is dark."""
+"""The brightness, of 255, above which the text on a color is dark."""
 
 
 class Badge(NamedTuple):

@@ -119,7 +119,7 @@ class _WaitForApplied:
         self.keys = keys
         """The receipts that have not been found yet."""
         self.notes: dict[str, Note] = {}
-        """Of the receipts that have been found."""
+        """The notes of the receipts that have been found."""
         self.gone = gone
         self.end: asyncio.Future[dict[str, Note] | None] = asyncio.get_running_loop().create_future()
 

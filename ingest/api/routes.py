@@ -39,7 +39,7 @@ class Gives(NamedTuple):
     headers: Mapping[str, str] = {}
     """What its headers say, if each such answer has them."""
     sometimes: Mapping[str, str] = {}
-    """Of headers that only some such answers have."""
+    """What the headers say that only some such answers have."""
 
 
 class Takes(NamedTuple):
@@ -111,7 +111,7 @@ _FOR_PAGES: Final = frozenset({"count", "read"})
 TEXT: Final[Schema] = {"type": "string"}
 READS: Final = (422, 503, 507)
 SHOWS: Final = (*READS, 429)
-"""Of what publishable keys may read, which have rates."""
+"""The errors of what publishable keys may read, which have rates."""
 WRITES: Final = (408, 413, 415, 422, 429, 503, 507)
 _TAG: Final = {"ETag": "Send it as `If-None-Match`."}
 _SAME: Final = {304: Gives({}, "The client has it: its `If-None-Match` names the `ETag`.", "")}
@@ -219,7 +219,7 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
     ],
     ("", PUBLIC): [Route("GET", f"/console/{name}", OPEN, pages.serves(name), gives=_PAGE) for name in pages.FILES],
 }
-"""By chapter of the document and by listener."""
+"""The routes of each chapter of the document and each listener."""
 ROUTES: Final = tuple(replace(row, tag=tag, where=where) for (tag, where), rows in TABLE.items() for row in rows)
 
 WITHOUT_KEY: Final = frozenset(route.path for route in ROUTES if route.need == OPEN)

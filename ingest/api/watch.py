@@ -318,7 +318,7 @@ class WatchRoutes:
             return response
 
     async def _write(self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None, ends: float) -> None:
-        """Until the watch has ended, or the key or token expires."""
+        """Write events until the watch has ended, or the key or token expires."""
         assert writer is not None  # noqa: S101 (a response is prepared once)
         begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
         while not watch.ended and (left := ends - self._clock.now()) > 0:
@@ -339,5 +339,5 @@ def _event(shown: Shown, *, numbered: bool) -> bytes:
 
 
 def _id(shown: Shown) -> str:
-    """Of the state of one counter: a client that has seen it need not be told again."""
+    """The id of a counter's state: a client that has seen it need not get it again."""
     return f"{shown.value}.{shown.exact:d}{shown.exists:d}"

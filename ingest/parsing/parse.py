@@ -413,7 +413,7 @@ _ITEMS: Final[dict[tuple[bool, bool], tuple[Decoder[Any], Decoder[Any], int]]] =
     (False, True): (Decoder(list[_EventOnce]), Decoder(_EventOnce), 4),
     (True, True): (Decoder(list[SumOnce]), Decoder(SumOnce), 5),
 }
-"""By whether items have a delta, and an id: what reads an array and what reads lines; and the strings of an item."""
+"""What reads an array, what reads lines, and the strings of an item, by whether items have a delta, and an id."""
 _MAP: Final = Decoder(_Map)
 _SAMPLE: Final = 128
 """This many items show whether many of a batch are alike."""

@@ -135,7 +135,7 @@ class Streams:
         self.turns = turns
         self._server: asyncio.Server | None = None
         self._open: dict[_Stream, None] = {}
-        """Those that have been silent for longest come first."""
+        """The connections that have been silent for longest come first."""
 
     async def start(self, sock: socket.socket) -> None:
         self._server = await asyncio.get_running_loop().create_server(lambda: _Stream(self), sock=sock)

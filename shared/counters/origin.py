@@ -65,7 +65,7 @@ class StoreOrigin:
         return next(iter(await self._read([name])), None)
 
     async def _read(self, names: Sequence[str]) -> Sequence[Foreign]:
-        """Those of the counters that exist."""
+        """The totals of the counters that exist."""
         async with self._data() as data:
             totals, _ = await data.snapshot.read(names, ())
         return [foreign for name in names if (foreign := _foreign(name, totals[name])) is not None]

@@ -73,7 +73,7 @@ class Base(NamedTuple):
     asked: Collection[str]
     """The receipt keys that the snapshot looked for."""
     settled: Collection[str]
-    """Those that it found settled. `total` includes them, and the dead ones too."""
+    """The keys that it found settled. `total` includes them, and the dead ones too."""
     born: Monotonic
     epoch: str = ""
     viewed: int = 0
@@ -498,7 +498,7 @@ class Pending:
         return {counter for held in (first, *more) for counter in (*held.names, *held.keyed)}
 
     def _shared(self, names: list[str]) -> list[str]:
-        """The same names, as strings that exist already."""
+        """The same names, as strings that this object already holds."""
         where = self._where
         return [there.name if isinstance(there := where.get(name), _Several) else name for name in names]
 

@@ -88,7 +88,7 @@ class Look(NamedTuple):
     """The receipts that the store had settled, of those that were asked for."""
     born: Monotonic
     viewed: int
-    """Both as in `Base`."""
+    """`born` and `viewed` are as in `Base`."""
     ahead: Collection[str]
     """Counters that may show what others do not see yet, so they are not exact."""
     large: Collection[str]

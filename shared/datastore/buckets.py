@@ -285,7 +285,7 @@ async def followed_in(
 async def closed_at(
     client: DatastoreClient, place: DatastorePlace, time: Instant | None = None, transaction: bytes = b""
 ) -> WallMillis:
-    """Until when periods are closed: as the store knew it at `time`, or for a transaction, as in `look_up_one`."""
+    """The end of the closed periods, as the store knew it at `time`, or for a transaction, as in `look_up_one`."""
     return _closed(await client.look_up_one(place.receipt(CLOSED), read_time=time, transaction=transaction))
 
 

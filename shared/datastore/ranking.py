@@ -56,16 +56,16 @@ class _Ranking:
         self._prefix = prefix
         self._limit = limit
         self._known = {*dead}
-        """Those that were read, or need not be."""
+        """The counters that were read, or need not be."""
         its = {name: view for name, view in pending.items() if name.startswith(prefix) and name not in self._known}
         self._swings = {name: _swing(view) for name, view in its.items()}
         """How much less, and how much more than its stored total a counter may be."""
         self._least: dict[str, int] = {}
-        """What those that were read are at least, if it is sure that they exist."""
+        """The least totals of the counters that were read and surely exist."""
         self._most: dict[str, int] = {}
-        """What those that were read are at most, if they exist."""
+        """The greatest totals of the counters that were read, if they exist."""
         self._several: Mapping[str, int] = {}
-        """How many shards these have."""
+        """The numbers of shards of these counters."""
         self._others = 1
         """How many shards all others have, at most."""
         self._all_positive = False

@@ -65,8 +65,8 @@ class ShardMemory:
         """Counters without a config, and when that was seen."""
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
-        """None if it was not seen within ten minutes. No shard of an absent counter is readable, so none needs a look:
-        the commit makes it, and raises the config to cover it.
+        """The state of the shard; None if it was not seen within ten minutes. No shard of an absent
+        counter is readable, so none needs a look: the commit makes it, and raises the config to cover it.
         """
         standing, at = self._standings.get(shard) or (ShardState(), self._absent.get(shard[0], now - FRESH))
         return standing if now - at < FRESH else None

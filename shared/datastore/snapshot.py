@@ -73,7 +73,7 @@ class PastSnapshot:
         self.place = place
         self._numbers = numbers
         self._totals: dict[str, Total] = {}
-        """Those that were read before, without dead receipts."""
+        """The totals that were read before, without dead receipts."""
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

@@ -109,7 +109,7 @@ class DatastoreAuditData:
             yield [mark_in(one.entity) for one in results]
 
     async def jobs(self) -> AsyncIterator[Sequence[JobState]]:
-        """In one page: those whose names come between a job and its books belong to other jobs."""
+        """Returns one page: entities whose names come between a job and its books belong to other jobs."""
         yield states_in([one.entity async for results in self._pages(self._place.kinds.job) for one in results])
 
     async def followed(self) -> Sequence[Followed]:
@@ -282,7 +282,7 @@ class DatastoreStore:
             yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        """By the server's clock alone."""
+        """The ages, by the server's clock alone."""
         names = {name_of(self._place.shard(*shard)): shard for shard in shards}
         found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
         return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}

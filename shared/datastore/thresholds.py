@@ -75,7 +75,7 @@ def _insert(request: Any, place: DatastorePlace, key: Key, row: Sequence[int]) -
 
 
 Covered = Mapping[str, int]
-"""By prefix, since when the rules in the store have had thresholds of it, in milliseconds; 0: not known yet."""
+"""For each prefix, since when the rules in the store have had its thresholds, in milliseconds; 0: not known yet."""
 
 
 def covered(before: Covered, rules: Collection[ThresholdRule]) -> Covered:
@@ -109,7 +109,7 @@ class Step(NamedTuple):
     before: int
     after: int
     generation: int | None
-    """None: that of the guard."""
+    """None: the generation of the guard."""
 
 
 def steps(total: int, rows: Sequence[tuple[int, tuple[int, ...]]]) -> list[Step]:

@@ -191,7 +191,7 @@ class Membership:
             return True
 
     async def stop(self) -> str:
-        """From now on this process answers nothing. Returns its state until then."""
+        """Answer nothing from now on. Returns the state until then."""
         async with self._turn:
             before, self.state = self.state, STOPPED
             return before
@@ -312,7 +312,7 @@ MOST_KEYS_ASKED: Final = 1_000
 
 
 async def unsettled(store: ReceiptBook, keys: Sequence[str]) -> list[str]:
-    """Those of the receipts that are not settled. `TransientError` if the store does not answer."""
+    """The receipts among these that are not settled. `TransientError` if the store does not answer."""
     left = list[str]()
     for begin in range(0, len(keys), MOST_KEYS_ASKED):
         some = keys[begin : begin + MOST_KEYS_ASKED]

@@ -84,13 +84,13 @@ class Front(asyncio.Protocol):
     peer: str
     """The address of the client, or of a proxy; empty if there is none."""
     tenant: str
-    """Whose the last request was, as far as that is known."""
+    """The tenant of the last request, as far as it is known."""
     is_crowded: bool
     """There is no place for it: it is answered one request, if that is one for which places are kept."""
     is_stream: bool
     """Its answer continues until the client leaves, so it may be closed to make room."""
     _begun: float
-    """Since when a head is expected: the first one from the beginning, others from their first byte. 0: not now."""
+    """When the wait for a head began: at the beginning for the first one, at the first byte for others. 0: no wait."""
     _since: float
     """When the last request began or was answered."""
     _unread: float

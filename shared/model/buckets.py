@@ -100,7 +100,9 @@ class Counts(NamedTuple):
 
     buckets: Mapping[WallMillis, int]
     followed: Sequence[Followed]
-    """By all commits of flushers until now, and until when: `FOR_EVER` if more may come. Empty if there were none."""
+    """The rules that all commits of flushers followed until now, and until when: `FOR_EVER` if more may come. Empty if
+    there were none.
+    """
     closed: WallMillis = 0
     """Nothing will be added to the periods that ended by then."""
 

@@ -320,7 +320,7 @@ def owner_of(job: str) -> str:
 
 
 def sharers_of(job: str) -> Sequence[str]:
-    """Whose room the job takes: everybody's, as an empty string, and its owner's."""
+    """The sharers whose room the job takes: everybody, as an empty string, and its owner."""
     owner = owner_of(job)
     return ("", owner) if owner else ("",)
 

@@ -259,7 +259,7 @@ class Note:
     copied: int = 0
     """The store that it was copied from; 0 if it was counted here."""
     second_uses: Sequence[int] = ()
-    """Of an envelope: the places, in `keyed`, of the increments that were not counted because their ids had been used
+    """The places, in `keyed` of an envelope, of the increments that were not counted because their ids had been used
     before.
     """
 

@@ -275,7 +275,7 @@ class Commit:
     """The marks of an import. No two have the same source and counter."""
     bounds: Bounds = field(default_factory=Bounds)
     by_time: ByTime | None = None
-    """None for what changes totals alone, such as a set."""
+    """The counts by time. None for what changes only totals, such as a set."""
     changes: tuple[str, ...] = ()
     """Counters that get another value, though nothing of it was pending: by a set, a job, an import or a drop. What is
     cached of them is void, see `Overlay.mark`. A flush has none, since what it adds was pending before.

@@ -26,11 +26,11 @@ class Origin(NamedTuple):
 
     key: bytes
     field: bytes | None = None
-    """Of a hash."""
+    """The field, if the key is a hash."""
 
 
 class RedisKeys:
-    """A key `page:home` is the counter `page:home`; a field `home` of the hash `page` is that, too: `page:home`."""
+    """A key `page:home` is the counter `page:home`, and so is the field `home` of the hash `page`."""
 
     def __init__(self, url: str, match: str) -> None:
         parts = urlsplit(url)
@@ -40,7 +40,7 @@ class RedisKeys:
         self._match = match
         self._shown = shown(url)
         self._origins: dict[str, Origin] = {}
-        """Of all counters that were seen: a scan may show some twice."""
+        """The origins of all counters that were seen: a scan may show some twice."""
 
     async def close(self) -> None:
         await self._redis.aclose()

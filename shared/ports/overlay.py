@@ -49,7 +49,7 @@ class Overlay(Protocol):
         ...
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        """Those of these receipt keys of envelopes that have an entry."""
+        """The receipt keys among these whose envelopes have an entry."""
         ...
 
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:

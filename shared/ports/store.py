@@ -108,7 +108,7 @@ class CounterNames(Protocol):
         ...
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
-        """Those of the counters that are marked as deleted."""
+        """The counters among these that are marked as deleted."""
         ...
 
 
@@ -399,7 +399,7 @@ class AuditData(Protocol):
     """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
     snapshot: Snapshot
-    """Of the same instant."""
+    """A snapshot of the same instant."""
 
     def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         """All receipts, in the order of their keys."""

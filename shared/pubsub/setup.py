@@ -184,7 +184,7 @@ class Seen(NamedTuple):
     pairs: Sequence[tuple[str, str]]
     """Each subscription, with the topic that it should belong to."""
     tasks: frozenset[str] = frozenset()
-    """Those of jobs. How long they keep a task does not matter, because a job knows how old it may be."""
+    """The topic and subscription of jobs. How long they keep a task does not matter: a job knows how old it may be."""
 
     def obstacles(self, retention: int) -> list[str]:
         """Reasons not to start, each with what to do. `retention`: seconds; 0 for a process that makes no receipts."""

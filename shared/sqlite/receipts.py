@@ -80,12 +80,12 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
 
 
 def starting(db: sqlite3.Connection, first: str, last: str, limit: int) -> Sequence[Receipt]:
-    """Those with keys from `first` to `last`, in order. The receipts of ids are not among them."""
+    """The receipts with keys from `first` to `last`, in order. The receipts of ids are not among them."""
     return [_receipt(db, row) for row in db.execute(_FROM, (first, last, limit)).fetchall()]
 
 
 async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:
-    """Those of the keys whose receipts are settled. Other tasks get a turn if there are many."""
+    """The keys among these whose receipts are settled. Other tasks get a turn if there are many."""
     settled: set[str] = set()
     rest = iter(keys)
     while some := list(islice(rest, SLICE)):

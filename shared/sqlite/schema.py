@@ -40,7 +40,7 @@ class Step(NamedTuple):
 FIRST: Final = 15
 """The schema of 0.1.0. Builds before that release made files of earlier schemas, which are refused."""
 STEPS: tuple[Step, ...] = ()
-"""From `FIRST` on. A step that was released never changes."""
+"""The steps from `FIRST` on. A step that was released never changes."""
 ROOM: Final = 2
 """How many times its own size a file needs for its conversion: once for the copy, and once for what the steps write."""
 _TABLES: Final = """

@@ -168,9 +168,7 @@ def _sound(db: sqlite3.Connection, path: Path) -> Finding:
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
             raise
-        said = (
-            f"{path}: is large, not all of it was read within {LONGEST_CHECK:g} s: run PRAGMA quick_check on it later"
-        )
+        said = f"{path}: is too large to be read within {LONGEST_CHECK:g} s: run PRAGMA quick_check on it later"
         return Finding(WARN, "file", said)
     finally:
         db.set_progress_handler(None, 0)

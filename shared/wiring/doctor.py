@@ -119,7 +119,7 @@ class FleetSetup:
             raise SettingsError(
                 "; ".join(
                     f"{_described(name, members[name], missing)}: {_flushers(members[name], fleet)}, and try again when"
-                    f" they are; to give them up, name the process: --trust-overlay {name}"
+                    f" they are applied; to give them up, name the process: --trust-overlay {name}"
                     for name, missing in found.items()
                 )
             )
@@ -137,7 +137,7 @@ def _described(name: str, record: PublisherRecord, missing: int | None = None) -
         stopped = f"stopped at {when}" if record.stopped else f"ended at {when} or before"
         if missing is not None:
             return f"{said} {stopped}, and {missing:,} of its messages are not applied"
-        return f"{said} {stopped}, and may have accepted what is neither applied nor in the overlay"
+        return f"{said} {stopped}, and may have accepted increments that are neither applied nor in the overlay"
     return f"{said} accepts increments that are not in the overlay"
 
 
@@ -154,7 +154,7 @@ def _end(record: PublisherRecord, fleet: Fleet) -> str:
     if record.spool and record.gone():
         return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
     if record.gone():
-        return "flushers have seen that nothing so old is left, or you say so (doctor --trust-overlay)"
+        return "flushers have found that none of its messages are left, or you say so (doctor --trust-overlay)"
     return "it has reached the overlay, or has ended"
 
 

@@ -256,7 +256,7 @@ T = TypeVar("T")
 
 
 def traces_of(version: str) -> Traces | None:
-    """None if no endpoint is set, or if spans can't be exported."""
+    """Makes spans. Returns None if no endpoint is set, or if spans can't be exported."""
 
     def make(endpoint: str) -> Traces:
         from shared.runtime.otlp import OtlpTraces  # noqa: PLC0415 (the extra may be missing)

@@ -129,7 +129,7 @@ def line(**its: Any) -> Line:
         ({"held": 6, "since": 101.0}, DIFFERS, "by +1"),
         ({"held": 6, "since": 99.0}, UNKNOWN, "older than receipts live"),
         ({"held": 6, "since": 0.0}, UNKNOWN, "older"),
-        ({"held": 6, "since": 101.0, "others": True}, UNKNOWN, "another program writes it"),
+        ({"held": 6, "since": 101.0, "others": True}, UNKNOWN, "another program writes to it"),
         ({"unread": 2, "since": 1.0, "others": True}, DIFFERS, "2 of it in shards that readers do not look at"),
     ],
 )

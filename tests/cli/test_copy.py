@@ -260,7 +260,7 @@ async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall
     await two.apply(adding((1, 5)))  # as if it had been copied from there
     for _ in range(2):
         report = (await copied(one, two)).report
-        assert report.differences == [("a", "5 of the 5 that it holds there was not copied from here")]
+        assert report.differences == [("a", "of the target's 5, 5 was not copied from here")]
         assert (await total(two, "a"), await hours(two), await total(two, "b")) == (5, {1: 5}, 2)
     for _ in range(2):
         report = (await copied(one, two, merge=True)).report
@@ -295,7 +295,7 @@ async def test_on_the_way_back_counts_by_time_of_what_is_0_in_the_old_file_are_l
     await two.apply(commit(("a", -5)))
     for dry in (True, False):
         report = (await copied(two, one, dry=dry)).report
-        assert ("a", "some of its counts by time there were not copied from here") in report.differences
+        assert ("a", "the target has counts by time that were not copied from here") in report.differences
         assert (await total(one, "a"), await hours(one), await hours(one, "b")) == (0, {1: 5}, {1: 2})
 
 
@@ -325,7 +325,7 @@ async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_alo
         await counted(each, "straggler")
     await counted(two, "new")
     key = key_of_increment("a", "straggler")
-    twice = f"an id was counted in the origin and there, so it counts twice: receipt {key}"
+    twice = f"an id was counted in both places, so it counts twice: receipt {key}"
     for _ in range(2):
         assert await merged() == [("", twice)]
         assert await total(two, "a") == 4
@@ -353,8 +353,8 @@ async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteS
     await two.apply(commit(("b", 1)))
     await copier.compare("")
     assert copier.report.differences == [
-        ("a", "9 in the origin, 5 there"),
-        ("b", "2 in the origin, 3 there"),
+        ("a", "9 in the origin, 5 in the target"),
+        ("b", "2 in the origin, 3 in the target"),
         ("", "2 counts by time differ"),
     ]
 
@@ -403,7 +403,7 @@ async def test_a_mark_of_a_counter_that_is_0_on_both_sides_is_not_mixed(files: t
         await store.apply(replace(commit(("a", 0)), marks=(Mark("redis", "a", 0, key),)))
     for _ in range(2):
         report = (await copied(one, two)).report
-        assert report.differences == [("a", "what was imported there from redis was not copied from here")]
+        assert report.differences == [("a", "the target has imports from redis that were not copied from here")]
         assert await two.marks("redis", ["a"]) == {"a": 7}
 
 
@@ -435,7 +435,7 @@ async def test_jobs_that_have_ended_are_known_there_and_those_that_run_are_diffe
         copier = copier_of(one, two, origin=origin)
         await copier.copy("")
         await copier.compare("")
-        says = [("job runs", "it runs in the origin: let it end there, or stop it")]
+        says = [("job runs", "the job runs in the origin: let it end, or stop it")]
         assert copier.report.differences == (says if running else [])
     kept = {state.job.id: state for state in await SqliteJobs(two.database).latest("", 10)}
     assert [*kept] == ["stopped", "there"]

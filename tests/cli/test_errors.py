@@ -125,7 +125,7 @@ def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str | bytes, ...],
 def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable: str) -> None:
     done = run_here("up", "--data", "x", cwd=tmp_path, **{variable: "sqlite:///y.db"})
     assert done.code == 2
-    assert f"--data and {variable} both say where the data is: say one of them" in done.lines[-1]
+    assert f"--data and {variable} both say where the data is: use one of them" in done.lines[-1]
 
 
 START = ("up", "--port", "0")

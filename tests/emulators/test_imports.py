@@ -249,7 +249,7 @@ async def test_what_shrank_is_read_again_and_left(datastore: Datastore, old: Dat
         await asyncio.to_thread(old.client.delete, keys[0])
         now = await asyncio.to_thread(application.get_count, NAMES[3])
         assert flaws(await imported(source, store)) == {
-            NAMES[3]: f"its total fell to {now}, and {before} were imported before: use --shrink to subtract it"
+            NAMES[3]: f"its total fell to {now}, and {before} were imported before: subtract with --shrink"
         }
         assert await total(store, NAMES[3]) == before
         assert added(await imported(source, store, shrink=True)) == {NAMES[3]: now - before}

@@ -104,7 +104,7 @@ async def test_provision_fails_on_what_it_can_not_mend(ready: Cloud) -> None:
     other = f"pubsub://{place.project}/{place.topic_id}-2?subscription={place.subscription_id}"
     done = await ready.run("provision", COUNTERSINK_BROKER=other)
     assert done.code == 1
-    assert f"{place.subscription}: WRONG: it is one of {place.topic}" in done.out
+    assert f"{place.subscription}: WRONG: it belongs to {place.topic}" in done.out
     assert "could not be created" in done.lines[0]
 
 
@@ -176,7 +176,7 @@ async def test_a_subscription_of_another_topic_stops_a_start(ready: Cloud) -> No
     other = f"pubsub://{place.project}/{place.topic_id}-2?subscription={place.subscription_id}"
     code, _, (said,) = await ready.run("ingest", "--port", "0", COUNTERSINK_BROKER=other)
     assert code == 1
-    assert f"{place.subscription}: it is one of {place.topic}, not of {place.topic}-2: name another" in said
+    assert f"{place.subscription}: it belongs to {place.topic}, not to {place.topic}-2: name another" in said
 
 
 async def test_receipts_that_would_be_gone_too_soon_stop_a_flusher(ready: Cloud) -> None:

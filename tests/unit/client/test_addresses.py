@@ -84,7 +84,7 @@ def test_a_certificate_that_is_not_trusted_is_named() -> None:
     error.verify_message = "self-signed certificate"
     said = flaw_of_scheme("https://a", error)
     assert said is not None
-    assert said.startswith("the certificate of https://a is not trusted: self-signed certificate. SSL_CERT_FILE")
+    assert said.startswith("the certificate of https://a is not trusted: self-signed certificate. Set SSL_CERT_FILE")
 
 
 def test_what_does_not_speak_http_is_shown() -> None:
