@@ -2,14 +2,14 @@
 
 import asyncio
 import json
+import signal
 import sqlite3
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -552,6 +552,29 @@ async def test_what_can_not_be_copied_is_one_line(origin: str, target: str, why:
     assert why in line
 
 
+KILLED: Final = """
+import asyncio, os, signal, sys
+from countersink_server.__main__ import main
+from shared.sqlite.store import SqliteStore
+
+right, commits = SqliteStore.apply, 0
+
+async def apply(store, commit):
+    global commits
+    commits += 1
+    done = asyncio.ensure_future(right(store, commit))
+    if commits == 5:
+        await asyncio.sleep({pause})
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await done
+
+SqliteStore.apply = apply
+sys.argv = {arguments}
+main()
+"""
+"""A command that is killed while its fifth commit is made, or just after it."""
+
+
 async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -> None:
     number = 3_000
     one, _, *databases = await two_files(tmp_path)
@@ -561,26 +584,15 @@ async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -
         await one.apply(commit(*adds, keys=keys))
     for each in databases:
         await each.close()
-    for kill in range(3):
-        arguments = ("copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db"))
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "countersink", *arguments)
-        with closing(sqlite3.connect(tmp_path / "two.db")) as db:
-            until = time.monotonic() + 60
-            before = rows(db)
-            while rows(db) - before < 300 and process.returncode is None and time.monotonic() < until:
-                await asyncio.sleep(0.001)
-        assert process.returncode is None, kill
-        process.kill()
-        await process.communicate()
+    for pause in (0, 0.001, 0.01):
+        script = KILLED.format(
+            pause=pause, arguments=["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
+        )
+        killed = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+        assert await killed.wait() == -signal.SIGKILL
     done, said = await asyncio.to_thread(copy, url(tmp_path / "one.db"), url(tmp_path / "two.db"))
     assert (done.code, said["differences"]) == (0, 0)
     assert 0 < said["copied"]["receipts"] <= said["origin"]["receipts"] == number
     with closing(sqlite3.connect(tmp_path / "two.db")) as db:
         totals = dict(db.execute("SELECT counter, sum(count) FROM shards GROUP BY counter"))
     assert totals == {f"c{each}": each + 1 for each in range(number)}
-
-
-def rows(db: sqlite3.Connection) -> int:
-    (marks,) = db.execute("SELECT count(*) FROM marks").fetchone()
-    (ids,) = db.execute("SELECT count(*) FROM ids").fetchone()
-    return int(marks) + int(ids)
