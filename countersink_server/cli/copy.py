@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from countersink_server.cli.arguments import LINES, Commands, command
-from countersink_server.cli.counters import check, written_to
-from countersink_server.cli.output import Bar, flush, json_of, note, tell
+from countersink_server.cli.output import Bar, check, flush, json_of, note, tell, written_to
 from countersink_server.cli.target import add_neither, line_of
 from countersink_server.move.copier import WHAT, Copier, CopyReport, Place
 from countersink_server.move.importer import ImportOptions

@@ -1,23 +1,15 @@
-"""The commands on single counters: incr, get, list, set, reset, delete, shards, and the file that an export is
-written to.
-"""
+"""The commands on single counters: incr, get, list, set, reset, delete, shards."""
 
 import argparse
 import heapq
-import os
-import stat
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from errno import EISDIR
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from countersink import AsyncClient, Counter, RejectedError, UnavailableError
 from countersink_server.cli.arguments import LINES, Commands, command, duration, seconds, whole
-from countersink_server.cli.output import flush, json_of, note, replacing, tell
+from countersink_server.cli.output import flush, json_of, note, tell
 from countersink_server.cli.target import (
     KEY,
     PatientClient,
@@ -274,64 +266,3 @@ def said_of(counter: Counter) -> dict[str, Any]:
     """The fields as the service sends them."""
     its = {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}
     return its | {"updated_at": written(counter.updated_at) if counter.updated_at is not None else None}
-
-
-# Writes the file of an export. The file appears when it is complete, not before.
-
-
-STANDARD = "-"
-"""The name that means standard output."""
-
-
-def check(file: str) -> None:
-    """Raise an error now if the file can't be written, before the work begins."""
-    if file == STANDARD:
-        return
-    try:
-        path = _target(file)
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        if not _is_special(path):
-            TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-async def written_to(file: str, chunks: AsyncIterator[bytes]) -> None:
-    """Replace the file and keep its mode. A pipe or device is written to directly."""
-    try:
-        if file == STANDARD:
-            await _copy(chunks, sys.stdout.buffer)
-            return
-        path = _target(file)
-        if _is_special(path):
-            with path.open("wb") as out:
-                await _copy(chunks, out)
-            return
-        with replacing(path) as out:
-            if path.exists():
-                os.fchmod(out.fileno(), stat.S_IMODE(path.stat().st_mode))
-            await _copy(chunks, out)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-async def _copy(chunks: AsyncIterator[bytes], out: BinaryIO) -> None:
-    async for chunk in chunks:
-        out.write(chunk)
-    out.flush()
-
-
-def _target(file: str) -> Path:
-    return Path(file).resolve()
-
-
-def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file()
-
-
-def _unwritable(file: str, error: OSError) -> CountersinkError:
-    name = "standard output" if file == STANDARD else file
-    return CountersinkError(f"{name} can't be written: {error.strerror or error}.")

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from countersink import JobStatus, UnavailableError
 from countersink.answers import RequestError
 from countersink_server.cli.arguments import Commands, command, duration, instant, whole
-from countersink_server.cli.counters import STANDARD, asking, check, written_to
-from countersink_server.cli.output import Bar, json_of, lasting, note, tell
+from countersink_server.cli.counters import asking
+from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
 from flusher.service import make_runner, make_worker
 from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards

@@ -1,18 +1,20 @@
-"""Writes to standard output, and copes with a reader that has gone; and the progress line of a job."""
+"""What commands write: standard output, whose reader may be gone, files, and the progress line of a job."""
 
 import contextlib
 import json
 import math
 import os
+import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from errno import EISDIR
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryFile, mkstemp
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
-from shared.model.errors import amount
+from shared.model.errors import CountersinkError, amount
 
 
 def say(line: str) -> None:
@@ -44,25 +46,6 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file beside this one, which only its owner can read. It takes the place of the old one at the end; if
-    something fails, that stays.
-    """
-    number, name = mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as out:
-            os.fchmod(number, 0o600)
-            yield out
-            out.flush()
-            os.fsync(number)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
 def flush() -> None:
     """Flush now, while an error can still be reported; at the interpreter's exit it can't."""
     if sys.stdout is not None:  # None if the process was started with it closed
@@ -81,6 +64,86 @@ def show_anything() -> None:
     """Show characters that the terminal can't print by their numbers: names may hold any character."""
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a replaced stdout may lack it
+
+
+# Writes files: an export, a copy, keys. A file appears when it is complete, not before.
+
+
+STANDARD = "-"
+"""The name that means standard output."""
+
+
+def check(file: str) -> None:
+    """Raise an error now if the file can't be written, before the work begins."""
+    if file == STANDARD:
+        return
+    try:
+        path = _target(file)
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        if not _is_special(path):
+            TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+async def written_to(file: str, chunks: AsyncIterator[bytes]) -> None:
+    """Replace the file and keep its mode. A pipe or device is written to directly."""
+    try:
+        if file == STANDARD:
+            await _copy(chunks, sys.stdout.buffer)
+            return
+        path = _target(file)
+        if _is_special(path):
+            with path.open("wb") as out:
+                await _copy(chunks, out)
+            return
+        with replacing(path) as out:
+            if path.exists():
+                os.fchmod(out.fileno(), stat.S_IMODE(path.stat().st_mode))
+            await _copy(chunks, out)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+async def _copy(chunks: AsyncIterator[bytes], out: BinaryIO) -> None:
+    async for chunk in chunks:
+        out.write(chunk)
+    out.flush()
+
+
+def _target(file: str) -> Path:
+    return Path(file).resolve()
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _unwritable(file: str, error: OSError) -> CountersinkError:
+    name = "standard output" if file == STANDARD else file
+    return CountersinkError(f"{name} can't be written: {error.strerror or error}.")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside this one, which only its owner can read. It takes the place of the old one at the end; if
+    something fails, that stays.
+    """
+    number, name = mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as out:
+            os.fchmod(number, 0o600)
+            yield out
+            out.flush()
+            os.fsync(number)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 # The progress line of a job on a terminal.

@@ -16,8 +16,11 @@ from shared.model.buckets import (
     Rules,
     WallMillis,
     WallSeconds,
+    begin_at,
+    begin_from,
     begin_of,
     dated,
+    index_of,
     is_plausible,
     longest_under,
     retention_of,
@@ -155,11 +158,11 @@ class SeriesReader:
         now = int(snapshot.as_of * 1_000)
         closed = found.closed if is_plausible(found.closed, now) else 0
         if to_present and end <= closed:
-            end = begin_of(by, closed) + LENGTHS[by]
+            end = begin_at(by, index_of(by, closed) + 1)
             found = await snapshot.counts(counter, by, begin, end)
         since = since_of(found.followed, self._rules, counter, by)
         if only_whole:
-            begin = min(max(begin, _up(since, LENGTHS[by])), end)
+            begin = min(max(begin, begin_from(by, since)), end)
         each: list[tuple[Entry, int]] = []
         more = await look.pending(counter, base, each)
         over = min(begin_of(by, now), end)  # the end of the last period that is over
@@ -205,15 +208,9 @@ def _range(by: str, begin: WallMillis | None, end: WallMillis, oldest: WallMilli
     """Where the first of the periods begins that begin in the range, and where the last one ends. `oldest` is in the
     first one that is kept.
     """
-    length = LENGTHS[by]
-    last = _up(min(max(end, 0), _LAST_DAY), length)
-    first = last - MOST_POINTS * length if begin is None else _up(begin, length)
+    last = begin_from(by, min(max(end, 0), _LAST_DAY))
+    first = begin_at(by, index_of(by, last) - MOST_POINTS) if begin is None else begin_from(by, begin)
     return min(max(first, begin_of(by, oldest)), last), last
-
-
-def _up(when: WallMillis, length: int) -> WallMillis:
-    """When the first period begins that does not begin before."""
-    return -(-when // length) * length
 
 
 # How a series is written as JSON: in an answer, and as a line of an export.

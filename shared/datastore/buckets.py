@@ -38,8 +38,10 @@ from shared.model.buckets import (
     StoreMillis,
     TimeBucket,
     WallMillis,
+    begin_at,
     followed_of,
     followed_too,
+    index_of,
     text_of,
 )
 from shared.model.errors import ContendedError, ShardFullError
@@ -131,9 +133,10 @@ async def entities_at(
     """The entities that hold buckets of this range, at `time`."""
     if begin >= end:
         return []
-    span = LENGTHS[by] * IN_ENTITY[by]
+    many = IN_ENTITY[by]
+    numbers = index_of(by, begin) // many, index_of(by, end - 1) // many + 1
     query = query_of(place.kinds.buckets, _PAGE, order=KEY)
-    first, behind = (_key(place, (counter, by, _number(number))) for number in (begin // span, -(-end // span)))
+    first, behind = (_key(place, (counter, by, _number(number))) for number in numbers)
     where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
     where(query, KEY, Operator.LESS_THAN, key_value=behind)
     return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
@@ -141,13 +144,12 @@ async def entities_at(
 
 def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -> dict[WallMillis, int]:
     """The counts of the buckets in these entities that begin in this range."""
-    length, many = LENGTHS[by], IN_ENTITY[by]
     counts: dict[WallMillis, int] = {}
     for one in found:
-        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * many
+        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * IN_ENTITY[by]
         for name in one.entity.properties:
             if name != EXPIRES:
-                when = (first + int(name[1:])) * length
+                when = begin_at(by, first + int(name[1:]))
                 if begin <= when < end:
                     counts[when] = counts.get(when, 0) + integer(one.entity, name)
     return counts
@@ -162,7 +164,7 @@ def shards_in(entity: Any) -> Iterator[BucketShard]:
     for name in entity.properties:
         if name != EXPIRES:
             inside = int(name[1:]) if _PLACE.fullmatch(name) else IN_ENTITY[by]
-            bucket = TimeBucket(counter, by, (number * IN_ENTITY[by] + inside) * LENGTHS[by])
+            bucket = TimeBucket(counter, by, begin_at(by, number * IN_ENTITY[by] + inside))
             flaw = flaw_of(entity, name) if inside < IN_ENTITY[by] else f"{name} of {said(entity.key)} is no {by}"
             yield BucketShard(bucket, integer(entity, name), flaw, shard, StoreMillis(kept))
 
@@ -170,7 +172,7 @@ def shards_in(entity: Any) -> Iterator[BucketShard]:
 def entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:
     found: dict[tuple[str, ...], EntityAdd] = {}
     for bucket, shard, delta, expires in by_time.adds if by_time is not None else ():
-        number, inside = divmod(bucket.begin // LENGTHS[bucket.by], IN_ENTITY[bucket.by])
+        number, inside = divmod(index_of(bucket.by, bucket.begin), IN_ENTITY[bucket.by])
         name = (bucket.counter, bucket.by, _number(number), str(shard))
         there = found.get(name)
         if there is None:

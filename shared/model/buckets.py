@@ -175,8 +175,23 @@ def buckets_of(rules: Rules, created: WallMillis, sums: Mapping[str, int]) -> di
     return found
 
 
+def index_of(by: str, when: WallMillis) -> int:
+    """Which of the periods since 1970 holds this time: the first one is 0."""
+    return when // LENGTHS[by]
+
+
+def begin_at(by: str, index: int) -> WallMillis:
+    return index * LENGTHS[by]
+
+
 def begin_of(by: str, when: WallMillis) -> WallMillis:
-    return when - when % LENGTHS[by]
+    """When the period begins that holds this time."""
+    return begin_at(by, index_of(by, when))
+
+
+def begin_from(by: str, when: WallMillis) -> WallMillis:
+    """When the first period begins that does not begin before."""
+    return begin_at(by, index_of(by, when - 1) + 1)
 
 
 def dated(when: WallMillis, closed: WallMillis, latest: WallMillis) -> WallMillis:

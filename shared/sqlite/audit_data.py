@@ -8,7 +8,7 @@ from heapq import merge
 from operator import itemgetter
 from typing import Any, Final
 
-from shared.model.buckets import LENGTHS, Followed, TimeBucket
+from shared.model.buckets import LENGTHS, Followed, TimeBucket, begin_of
 from shared.model.imports import Mark
 from shared.model.jobs import JobState
 from shared.model.words import Backlog, Receipt
@@ -95,7 +95,7 @@ def _bucket_of(bucket: TimeBucket, count: Any) -> BucketShard:
     _, period, begin = bucket
     if type(count) is not int:
         return BucketShard(bucket, 0, f"its count of the {period} from {begin} is no whole number of 64 bits")
-    if begin % LENGTHS.get(period, begin + 1):
+    if period not in LENGTHS or begin != begin_of(period, begin):
         return BucketShard(bucket, 0, f"it has a count of the {period} from {begin}, and no such {period} begins then")
     return BucketShard(bucket, count)
 

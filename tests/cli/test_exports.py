@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.cli.counters import check, written_to
+from countersink_server.cli.output import check, written_to
 from shared.model.errors import CountersinkError
 
 

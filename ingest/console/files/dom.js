@@ -67,29 +67,30 @@ const minutes = inEnglish({ timeStyle: "short" });
 const day = inEnglish({ day: "numeric", month: "short" });
 const weekday = inEnglish({ weekday: "short" });
 
+const DAY = 86_400_000;
 const utcDay = inEnglish({ day: "numeric", month: "short", timeZone: "UTC" });
 
 /** Whose times those of periods of this length are: days are counted in UTC. */
 export function zone(length) {
-  if (length < 86_400_000) return `Times are yours (${Intl.DateTimeFormat().resolvedOptions().timeZone}).`;
-  const begins = minutes(new Date(Math.floor(Date.now() / 86_400_000) * 86_400_000));
+  if (length < DAY) return `Times are yours (${Intl.DateTimeFormat().resolvedOptions().timeZone}).`;
+  const begins = minutes(new Date(Math.floor(Date.now() / DAY) * DAY));
   return `Days are those of UTC${new Date().getTimezoneOffset() ? `, and begin at ${begins} of your time` : ", as yours are"}.`;
 }
 
 /** The times on the scale of a chart, in seconds since 1970, whose marks are `step` seconds apart. `utc`: days of UTC. */
 export function moments(times, step, utc) {
   if (utc) return times.map((at) => utcDay(new Date(at * 1000)));
-  const days = times[times.length - 1] - times[0] >= 86_400; // the same time comes twice
+  const days = times[times.length - 1] - times[0] >= DAY / 1000; // the same time comes twice
   return times.map((at) => {
     const when = new Date(at * 1000);
     if (step < 60) return clock(when);
-    if (step >= 86_400 || !(when.getHours() || when.getMinutes())) return day(when);
+    if (step >= DAY / 1000 || !(when.getHours() || when.getMinutes())) return day(when);
     return days ? `${weekday(when)} ${minutes(when)}` : minutes(when);
   });
 }
 
 /** When a period began, for people. `length`: of the period, in milliseconds. */
-export const period = (when, length) => (length < 86_400_000 ? `${day(when)}, ${minutes(when)}` : utcDay(when));
+export const period = (when, length) => (length < DAY ? `${day(when)}, ${minutes(when)}` : utcDay(when));
 
 const LONG = 60;
 

@@ -6,13 +6,14 @@ import { el, inShort, number, save, say, some, typedFor } from "./dom.js";
 
 const KINDS = {
   export: { label: "Export", action: "Start the export", does: () => "Their values are written, one line of JSON for each counter. No counter changes." },
-  add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: (how) => `To each of them, ${how} is added, once.` },
+  add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", said: (how) => ` ${number(how)}`, does: (how) => `To each of them, ${how} is added, once.` },
   reset: { label: "Reset to 0", action: "Reset all", does: () => "Each of them becomes 0. Their earlier values can be downloaded afterwards." },
   delete: { label: "Delete", action: "Delete all", does: () => "Each of them becomes 0 and leaves the lists, until it is counted again. Their earlier values can be downloaded afterwards." },
-  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", does: (how) => `Those that were not changed for ${some(how, "day")} become 0 and leave the lists, until they are counted again. Their earlier values can be downloaded afterwards.` },
-  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: (how) => `Each of them has at most ${some(how, "shard")} afterwards. Their values do not change. Reads cost less.` },
+  expire: { label: "Delete unused", action: "Delete unused", field: "days", asks: "Days without a change", said: (how) => ` for ${some(how, "day")}`, does: (how) => `Those that were not changed for ${some(how, "day")} become 0 and leave the lists, until they are counted again. Their earlier values can be downloaded afterwards.` },
+  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", said: (how) => ` to ${number(how)}`, does: (how) => `Each of them has at most ${some(how, "shard")} afterwards. Their values do not change. Reads cost less.` },
 };
 const DANGEROUS = new Set(["reset", "delete", "expire"]);
+const TELL_BEFORE = new Set(["reset", "delete", "expire"]); // their results have the values before
 const MANY = 1000;
 const WHOLE = /^-?\d+$/;
 
@@ -129,15 +130,15 @@ function line(id, act) {
   const node = el("tr", {}, el("td", {}, title, detail), el("td", { class: "progress" }, bar, state), count, el("td", { class: "number" }, button));
   function show(job) {
     known = job;
-    const number_ = job.delta !== undefined ? ` ${number(job.delta)}` : job.shards !== undefined ? ` to ${number(job.shards)}` : "";
-    say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${inShort(job.prefix) || "all counters"}`);
+    const { label = job.kind, field, said } = KINDS[job.kind] ?? {};
+    say(title, `${label}${field ? said(job[field]) : ""}: ${inShort(job.prefix) || "all counters"}`);
     say(detail, `${inShort(id)}, started ${new Date(job.started).toLocaleString()}`);
     bar.value = job.share;
     const failed = job.failed ? `, ${number(job.failed)} not changed` : "";
     const first = job.examples.length ? ` (${job.examples[0].counter}: ${job.examples[0].reason})` : "";
     say(state, { running: `${Math.floor(job.share * 100)} %`, done: "Done", failed: job.reason ?? "Failed" }[job.state] + failed + first);
     say(count, number(job.visited));
-    button.hidden = job.state !== "running" && !DANGEROUS.has(job.kind) && (job.state === "failed" || job.kind !== "export");
+    button.hidden = job.state !== "running" && !TELL_BEFORE.has(job.kind) && (job.state === "failed" || job.kind !== "export");
     say(button, job.state === "running" ? "Stop…" : "Download");
   }
   return { node, show };
