@@ -26,6 +26,8 @@ BIG: Final = 2**40
 FULL_FOR_BIG: Final = 3 * 2**61
 FRESH: Final = 600.0
 MOST_STANDINGS: Final = 200_000
+MOST_ABSENT: Final = 10_000
+"""Counters without a config: more than one commit makes."""
 
 Shard = tuple[str, int]
 """Counter and index."""
@@ -61,7 +63,7 @@ class ShardMemory:
 
     def __init__(self) -> None:
         self._standings: Lately[Shard, tuple[ShardState, float]] = Lately(MOST_STANDINGS)
-        self._absent: Lately[str, float] = Lately(MOST_STANDINGS)
+        self._absent: Lately[str, float] = Lately(MOST_ABSENT)
         """Counters without a config, and when that was seen."""
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
