@@ -19,6 +19,7 @@ window.lost = window.fetch;
 window.fetch = async (...all) => { await lost(...all); throw TypeError("lost") };
 0
 """
+TITLES: Final = "[...document.querySelectorAll('main tbody strong')].map(one => one.textContent).sort()"
 VALUE: Final = "document.querySelector('.value').textContent === %r"
 
 
@@ -138,6 +139,7 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.until(ASKS % "To each of them, -10 is added, once.")
     await tab.run(SUBMIT)
     await tab.until("document.querySelectorAll('main tbody tr').length === 2")
+    assert await tab.run(TITLES) == ["Add to each -10: page:", "Export: page:"]
     await see(tab, axe, "jobs", tmp_path)
     await tab.run(f"{button('Stop…')}.click()")
     await tab.until(ASKS % "Their changes stay.")
@@ -146,6 +148,24 @@ async def test_jobs_are_started_shown_stopped_and_downloaded(
     await tab.run("{" + kind % "delete" + "}; 0")
     await tab.run(f"{button('Start…')}.click()")
     await tab.until(ASKS % "To continue, type page:")
+
+
+async def test_a_job_is_listed_with_its_number_and_offers_the_values_before(service: Service, tab: Tab) -> None:
+    await service.incr("page:home", b'{"delta": 3}')
+    for job in (
+        b'{"kind": "expire", "prefix": "page:", "days": 400}',
+        b'{"kind": "compact", "prefix": "page:", "shards": 2}',
+    ):
+        assert (await service.post("/v1/jobs", job)).status == 202
+    await service.work()
+    await tab.show(f"{service.url}/#/jobs", "Delete unused for 400 days: page:")
+    assert await tab.run(TITLES) == ["Delete unused for 400 days: page:", "Reduce shards to 2: page:"]
+    offering = (
+        "[...document.querySelectorAll('main tbody tr')].filter(one => one.querySelector('button').checkVisibility())"
+    )
+    assert await tab.run(f"{offering}.map(one => one.querySelector('strong').textContent)") == [
+        "Delete unused for 400 days: page:"
+    ]
 
 
 OFFERED: Final = (

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from shared.model.buckets import (
     DAY,
     FOR_EVER,
@@ -16,10 +18,14 @@ from shared.model.buckets import (
     Rule,
     StoreMillis,
     TimeBucket,
+    begin_at,
+    begin_from,
+    begin_of,
     buckets_of,
     by_time_of,
     followed_after,
     followed_of,
+    index_of,
     longest_under,
     retention_of,
     since_of,
@@ -130,3 +136,23 @@ def test_who_closes_opens_what_was_closed_by_a_clock_that_was_far_ahead() -> Non
     assert dates.closed == now
     assert since_of(dates.followed, RULES, "page:a", "hour") == ahead
     assert first.closing(now, now).closing(now - HOUR, now - HOUR).closed == now
+
+
+@pytest.mark.parametrize(
+    ("when", "index", "holds", "next_"),
+    [
+        (0, 0, 0, 0),
+        (1, 0, 0, HOUR),
+        (HOUR - 1, 0, 0, HOUR),
+        (HOUR, 1, HOUR, HOUR),
+        (HOUR + 1, 1, HOUR, 2 * HOUR),
+        (-1, -1, -HOUR, 0),
+        (-HOUR, -1, -HOUR, -HOUR),
+    ],
+)
+def test_a_time_is_in_one_period_and_the_next_one_begins_then_or_later(
+    when: int, index: int, holds: int, next_: int
+) -> None:
+    assert index_of("hour", when) == index
+    assert begin_at("hour", index) == begin_of("hour", when) == holds
+    assert begin_from("hour", when) == next_
