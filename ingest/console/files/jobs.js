@@ -104,10 +104,9 @@ export function jobs() {
 
   function act(job) {
     const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
-    const name = `${KINDS[job.kind]?.label ?? job.kind}: ${inShort(job.prefix) || "all counters"}`;
     if (job.state !== "running") return download(`${path}/export`).then((blob) => save(blob, `${job.id}.ndjson`)).catch(tell);
     return ask({
-      title: `Stop “${name}”`,
+      title: `Stop “${named(job)}”`,
       parts: [el("p", {}, `${some(job.visited, "counter")} visited. Their changes stay. It may take 10 seconds until the job has stopped.`)],
       action: "Stop the job", run: async () => {
         await change("DELETE", path);
@@ -117,6 +116,12 @@ export function jobs() {
   }
 
   return { title: "Jobs", node, update };
+}
+
+/** What a job does, and to what. */
+function named(job) {
+  const { label = job.kind, field, said } = KINDS[job.kind] ?? {};
+  return `${label}${field ? said(job[field]) : ""}: ${inShort(job.prefix) || "all counters"}`;
 }
 
 function line(id, act) {
@@ -130,8 +135,7 @@ function line(id, act) {
   const node = el("tr", {}, el("td", {}, title, detail), el("td", { class: "progress" }, bar, state), count, el("td", { class: "number" }, button));
   function show(job) {
     known = job;
-    const { label = job.kind, field, said } = KINDS[job.kind] ?? {};
-    say(title, `${label}${field ? said(job[field]) : ""}: ${inShort(job.prefix) || "all counters"}`);
+    say(title, named(job));
     say(detail, `${inShort(id)}, started ${new Date(job.started).toLocaleString()}`);
     bar.value = job.share;
     const failed = job.failed ? `, ${number(job.failed)} not changed` : "";
