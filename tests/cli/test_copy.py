@@ -526,6 +526,9 @@ async def test_what_waits_in_the_origin_fails_it_and_a_file_of_lines_fails_the_c
         done, said = await asyncio.to_thread(copy, origin, url(tmp_path / "two.db"))
         assert (done.code, said["waiting"]) == (1, 3)
         assert "not applied in the origin: 3 increments. Stop what counts there" in done.lines[-1]
+    done, said = await asyncio.to_thread(copy, url(one), url(tmp_path / "two.db"), "--dry-run")
+    assert (done.code, said["waiting"]) == (0, 3)
+    assert "not applied in the origin: 3 increments" in done.lines[-1]
 
 
 @pytest.mark.parametrize(
