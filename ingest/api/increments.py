@@ -100,7 +100,7 @@ class _Counted(Json):
     receipt: Annotated[str, Meta(min_length=1)]
     """`GET /v1/receipts/…` with it shows the state of the increments."""
     exact: bool | UnsetType = UNSET
-    """Only with return=value: whether the totals include all that was accepted before."""
+    """Whether the totals include all that was accepted before. With wait=applied alone, only if they may not."""
     value_error: str | UnsetType = UNSET
     """Why the totals are missing. The increments count all the same."""
 
@@ -213,11 +213,12 @@ class Totals:
         self._next: tuple[dict[str, None], asyncio.Task[_Totals]] | None = None
 
     async def of_one(self, name: str, *, with_exact: bool) -> bytes:
+        """The field `value` of an answer, and `exact`: always `with_exact`, otherwise if it is not."""
         found = await self._read([name])
         if isinstance(found, str):
             return _why(found)
         reading = found[name]
-        return _value(reading) + (_exact([reading]) if with_exact else b"")
+        return _value(reading) + (_exact([reading]) if with_exact or not reading.exact else b"")
 
     async def of_many(self, names: Collection[str]) -> bytes:
         """The fields `values` and `exact` of an answer, and `value` for one counter; or why they are missing."""

@@ -198,6 +198,7 @@ async def test_of_a_read_together_each_answer_has_its_own_counters(monkeypatch: 
     answers = await asyncio.gather(
         reads.of_one("a", with_exact=True),
         reads.of_one("dd", with_exact=True),
+        reads.of_one("a", with_exact=False),
         reads.of_one("dd", with_exact=False),
         reads.of_many(["a", "ccc"]),
         reads.of_many(["dd", "a"]),
@@ -205,7 +206,8 @@ async def test_of_a_read_together_each_answer_has_its_own_counters(monkeypatch: 
     assert [*answers] == [
         b',"value":1,"exact":true',
         b',"value":2,"exact":false',
-        b',"value":2',
+        b',"value":1',
+        b',"value":2,"exact":false',
         b',"values":{"a":1,"ccc":3},"exact":true',
         b',"values":{"dd":2,"a":1},"exact":false',
     ]
