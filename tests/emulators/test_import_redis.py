@@ -97,6 +97,9 @@ async def test_while_clients_go_on_each_increment_is_added_once(redis: RedisServ
     made = await asyncio.to_thread(run, "provision", "--data", ".", cwd=tmp_path, COUNTERSINK_EXISTING="yes")
     assert made.code == 0
     load = asyncio.create_task(count())
+    async with asyncio.timeout(60):
+        while min(counted.values()) < 2:  # each is there once it is counted again
+            await asyncio.sleep(0.01)
     added = 0
     for _ in range(3):
         done, said = await imported()

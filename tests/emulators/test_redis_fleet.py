@@ -718,7 +718,7 @@ async def test_one_that_was_fenced_answers_nothing_while_its_record_may_be_taken
     """Its record goes when it has come back to Redis and not yet to the store: what it answers then is in an overlay
     that may be lost, and nobody would know that it is missing.
     """
-    one, two = await fleet.process(), await fleet.process()
+    one, two = await fleet.process(timeout=5.0), await fleet.process(timeout=5.0)
     await accept(one, "settled")
     await two.settle(keys("settled"), Instant(7))
     gone, record = id_of(one), (await fleet.fleet()).members[id_of(one)]

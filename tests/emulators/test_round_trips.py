@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -25,6 +25,8 @@ from tests.emulators.redis_fixtures import RedisServer
 SCRIPTS = {script: name for name, script in vars(scripts).items() if isinstance(script, scripts.Script)}
 IN_REDIS = {"WRITE", "SETTLE", "VIEW"}
 """The others are for the fleet, in the background."""
+IN_BACKGROUND: Final = ({"fleet"}, {"receipt"})
+"""Lookups of the fleet, and of what overlays still hold, if that is for long."""
 POSTED = ["Redis WRITE", "Pub/Sub Publish", "Redis WRITE"]
 APPLIED = ["Datastore BeginTransaction", "Datastore Commit", "Pub/Sub Acknowledge", "Redis SETTLE"]
 APPLIED_NEW = ["Datastore Lookup config", *APPLIED]
@@ -64,7 +66,7 @@ class Calls:
         if what != "Lookup":
             return f"Datastore {what}"
         kinds = {self._kinds[key.path[-1].kind] for key in request.keys}
-        return f"Datastore Lookup {' '.join(sorted(kinds))}" if "fleet" not in kinds else None
+        return None if kinds in IN_BACKGROUND else f"Datastore Lookup {' '.join(sorted(kinds))}"
 
     def taken(self) -> list[str]:
         made, self.made = self.made, []
