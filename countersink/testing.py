@@ -25,7 +25,7 @@ from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name, flaw_of_p
 
 TURN: Final = 0.02
 """Seconds between two looks whether the service is to end."""
-PAGE: Final = 100
+DEFAULT_LISTED: Final = 100
 LENGTHS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
 """Seconds of each period."""
 MOST_POINTS: Final = 10_000
@@ -332,7 +332,7 @@ def _list(counts: _Counts, query: Query) -> Object:
     if by_value and (other := next((name for name in ("contains", "page_token") if query.get(name, [""])[0]), "")):
         raise _RefusedError(422, f"{other!r} can't be combined with 'order=value'", other)
     found = sorted(totals, key=lambda name: -totals[name]) if by_value else [name for name in totals if name > after]
-    page = found[: _whole(limit or str(PAGE), "limit")]
+    page = found[: _whole(limit or str(DEFAULT_LISTED), "limit")]
     token = page[-1] if len(page) < len(found) and not by_value else None
     return {"counters": [counts.read(name) for name in page], "next_page_token": token, "exact": True}
 
