@@ -264,6 +264,7 @@ class Reader:
     async def _view(self, names: Sequence[str], age: float, *, waits: bool = True) -> dict[str, Reading | None]:
         """Readings from the cached bases and a current view; None where no base will do. Unless it `waits`, also where
         so much is pending that it is added up in a thread. No view is asked for where there is no base of that age.
+        A base that became older until the view came will not do: marks of what it lacks may be forgotten.
 
         If a base was made after the view was asked for, the view is asked for again: it may hold an entry that was
         applied and removed before the base asked for receipts, so the increment would count twice.
@@ -280,11 +281,13 @@ class Reader:
                 if answer is not None and answer.base.viewed > begun:
                     rest.append(name)
                 elif answer is not None:
-                    found[name] = await self._cached(name, answer, view, waits)
+                    found[name] = await self._cached(name, answer, view, age, waits)
         return found
 
-    async def _cached(self, name: str, answer: _Answer, view: View, waits: bool) -> Reading | None:
+    async def _cached(self, name: str, answer: _Answer, view: View, age: float, waits: bool) -> Reading | None:
         """A reading from the cached base and the view; None if the base will not do."""
+        if self._clock.monotonic() - answer.base.born > age:
+            return None
         if answer.view.version == view.version:
             return answer.reading
         more, keep = pending_since(answer.base, answer.reading.pending, answer.view, view), True

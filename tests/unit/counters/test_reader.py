@@ -56,6 +56,23 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     assert [reading.value for reading in await late] == [5]
 
 
+async def test_a_base_that_became_too_old_until_the_view_came_is_not_used() -> None:
+    """The process stood still: what tells that the base lacks a set may have been forgotten meanwhile."""
+    clock = ManualClock()
+    broker, store = MemoryBroker(clock), MemoryStore(clock)
+    overlay = SlowOverlay(broker)
+    reader = Reader(store, overlay, clock, 1.0)
+    await reader.read(["a"])
+    overlay.gate = asyncio.Event()
+    late = asyncio.create_task(reader.read(["a"], 60))
+    await asyncio.sleep(0)
+    gate, overlay.gate = overlay.gate, None
+    await store.apply(Commit((Receipt("set", StoreMillis(1 << 60)),), (ShardAdd("a", 0, 5, 1),)))
+    clock.turn(61)
+    gate.set()
+    assert [reading.value for reading in await late] == [5]
+
+
 async def test_a_floor_that_the_store_shows_only_a_little_later_is_waited_for() -> None:
     """The Firestore emulator stamps commits up to 0.26 s ahead of the clock at which it can be read."""
     clock = ManualClock()
