@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, open_letter, open_receipt, sums_of
-from flusher.flush.commit_loop import Flush, FlushTools
+from flusher.flush.commit_loop import BEFORE, Flush, FlushTools
 from flusher.flush.window import TOO_OLD, Window
 from shared.model.buckets import StoreMillis
 from shared.model.dead_letters import (
@@ -104,7 +104,7 @@ def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
                 outcome.dropped += number
             elif state != APPLIED:
                 outcome.left += number
-                outcome.why = outcome.why or flush.why[key]
+                outcome.why = outcome.why or flush.why.get(key, BEFORE)
             elif key not in counted:
                 outcome.already += number
             else:

@@ -272,7 +272,9 @@ class Window:
         self.attempts |= attempts or {}
 
     def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:
-        """Take the receipts that were found under these keys."""
+        """Take the receipts that were found under these keys. One that vanished and is dead again was given up anew, by
+        us if the answer was lost: nothing proves any more that it was not applied, so it is not revived.
+        """
         for key in keys:
             receipt = receipts.get(key)
             if receipt is None:
@@ -283,7 +285,7 @@ class Window:
             self.attempts[key] = note.attempt
             if receipt.body:
                 self.kept.add(key)
-            if receipt.state == DEAD and self._revives:
+            if receipt.state == DEAD and self._revives and key not in self.vanished:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
                     self.bodies[key] = read_body(receipt).envelope

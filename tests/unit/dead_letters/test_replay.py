@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -12,7 +13,7 @@ from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.dead_letters import read_body
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment, promised
-from shared.model.words import PART_ENTRIES, Commit, Delivery, Envelope, Increment, Letter, Message, Receipt
+from shared.model.words import DEAD, PART_ENTRIES, Commit, Delivery, Envelope, Increment, Letter, Message, Receipt
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryOverlay
@@ -402,6 +403,36 @@ async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_is_not_t
     assert morgue.broker.buried() == {}
     assert morgue.broker.unburied() == (meanwhile != "it was replayed"), "what was swept comes again"
     assert await morgue.total() == 0
+
+
+async def test_what_a_replay_gave_up_after_a_sleep_is_not_revived_if_the_answer_to_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (), morgue.now()))
+    morgue.cured()
+    opened, apply = await morgue.opened(), morgue.store.apply
+
+    async def sleep(_: Commit) -> Instant:
+        monkeypatch.setattr(morgue.store, "apply", apply)
+        assert sums(await morgue.replay()) == (1, 0, 0)
+        morgue.clock.turn(30 * DAY / 1_000)
+        assert await morgue.store.sweep(StoreMillis(morgue.now()), 100)
+        monkeypatch.setattr(morgue.store, "apply", lose)
+        raise TransientError("no answer")
+
+    async def lose(commit: Commit) -> Instant:
+        time = await apply(commit)
+        if any(one.state == DEAD for one in commit.receipts):
+            monkeypatch.setattr(morgue.store, "apply", apply)
+            raise TransientError("no answer")
+        return time
+
+    monkeypatch.setattr(morgue.store, "apply", sleep)
+    outcomes = await Replay(morgue.flusher._tools, morgue.letters).run(opened, inf)
+    assert sum(one.counted for one in outcomes) == 0
+    assert [one.left for one in outcomes] == [1]
+    assert await morgue.total("poison") == 1
 
 
 @pytest.mark.parametrize("ages", [True, False])
