@@ -19,11 +19,11 @@ mutation("a shard that was compacted is made anew", "shared.model.words.was_comp
     returning(False)
 )
 
-mutation("what is added to a shard that is made is not looked for", "shared.sqlite.store._make", STORE)(
+mutation("readers do not look for a shard that a file makes", "shared.sqlite.store._make", STORE)(
     lambda make: lambda db, sums, number, _: make(db, sums, number, 0)
 )
 
-mutation("a store that adds itself does not look for a shard that is made", "shared.model.words.number_for", MEMORY)(
+mutation("readers do not look for a shard that a store in memory makes", "shared.model.words.number_for", MEMORY)(
     lambda _: lambda add, there: 0 if there else add.num_shards
 )
 

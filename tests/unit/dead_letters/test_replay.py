@@ -71,6 +71,15 @@ class Morgue(Bench):
         opened = await self.opened() if opened is None else opened
         return await Replay(self.flusher._tools, self.letters, too_old=too_old).run(opened, 0.0)
 
+    async def two_uses(self) -> tuple[Envelope, Envelope]:
+        """Of one id, both given up."""
+        first, second = (
+            Envelope("k", {"poison": 1}, {}, (), self.now(), retried=True, attempt=attempt) for attempt in ("t1", "t2")
+        )
+        await self.flush(first)
+        await self.flush(second)
+        return first, second
+
     async def receipt(self, key: str) -> Receipt | None:
         return (await self.store.receipts([key])).found.get(key)
 
@@ -270,11 +279,7 @@ async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
 
 async def test_a_copy_of_a_second_use_is_told_of_once_although_its_receipt_expires_before_that_of_the_first() -> None:
     morgue = Morgue(ages=True)
-    first, second = (
-        Envelope("k", {"poison": 1}, {}, (), morgue.now(), retried=True, attempt=attempt) for attempt in ("t1", "t2")
-    )
-    await morgue.flush(first)
-    await morgue.flush(second)
+    first, second = await morgue.two_uses()
     morgue.cured()
     opened = await morgue.opened()
     assert sums(await morgue.replay(opened)) == (1, 1, 0)
@@ -291,11 +296,7 @@ async def test_a_copy_of_a_second_use_is_told_of_once_although_its_receipt_expir
 
 async def test_a_second_use_that_is_dead_is_settled_however_old_it_is() -> None:
     morgue = Morgue(ages=True)
-    first, second = (
-        Envelope("k", {"poison": 1}, {}, (), morgue.now(), retried=True, attempt=attempt) for attempt in ("t1", "t2")
-    )
-    await morgue.flush(first)
-    await morgue.flush(second)
+    _, second = await morgue.two_uses()
     morgue.cured()
     (of_first, of_second) = await morgue.opened()
     assert sums(await morgue.replay([of_first])) == (1, 0, 0)

@@ -203,7 +203,7 @@ async def test_a_task_of_another_version_waits_in_the_file_and_what_is_none_is_d
     stop.set()
     await running
     assert worked == [Task("j")]
-    assert "is dropped: this is not a task" in caplog.text
+    assert "a task of a job can't be read, and is dropped: this is not a task" in caplog.text
     assert not await tasks.pull(10, 0), "it comes again when its lease has ended"
     clock.turn(61)
     assert [lease.data for lease in await tasks.pull(10, 0)] == [b'{"version": 2}']
