@@ -133,18 +133,16 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
             tell(f"{called}: {report.origin[what]}, of which {report.copied[what]} {would}")
         _warn(waiting)
     flush()
-    unapplied = (
-        f"not applied in the origin: {amount(waiting, 'increment')}. Stop what counts there, let a flusher apply them,"
-        " and copy again"
-        if waiting
-        else ""
-    )
-    if unapplied and (report.differences or options.dry_run):
+    if waiting:
+        unapplied = (
+            f"not applied in the origin: {amount(waiting, 'increment')}. Stop what counts there, let a flusher apply"
+            " them, and copy again"
+        )
+        if not (report.differences or options.dry_run):
+            raise CountersinkError(unapplied)
         note(f"countersink: {unapplied}")
     if report.differences:
         raise CountersinkError(f"{amount(len(report.differences), 'difference')}, see above")
-    if unapplied and not options.dry_run:
-        raise CountersinkError(unapplied)
 
 
 def _warn(waiting: int | None) -> None:

@@ -67,9 +67,7 @@ class OpenedLetter:
         second uses can be left, their own receipts decide.
         """
         over = all(_over(envelope.key, found) for envelope in self.envelopes)
-        return any(key not in found for key in self.receipt_keys()) or (
-            over and any(key not in found for key in self.second_uses())
-        )
+        return any(key not in found for key in (*self.receipt_keys(), *(self.second_uses() if over else ())))
 
     def vanished(self, found: Mapping[str, Receipt]) -> bool:
         """Whether its dead receipt is gone: another replay may have applied it long ago."""

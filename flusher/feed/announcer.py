@@ -1,7 +1,7 @@
 """Reports what is owed to the receiver: commit, send, settle. docs/adr/0037-feed.md says why nothing is missed.
 
-What is owed is in the store since the commit that owes it, and leaves it when the receiver has taken it. So a process
-that is killed between the two leaves it, and it is told again.
+The commit of a change writes to the store what is owed, and it is deleted when the receiver has taken it. So if a
+process is killed between the two, another one reports it again.
 """
 
 import asyncio

@@ -252,9 +252,7 @@ class TransformWriter:
 
     def note_absent(self, counters: Iterable[str]) -> None:
         """These counters have no config."""
-        now = self._clock.monotonic()
-        for counter in counters:
-            self._memory.note_absent(counter, now)
+        self._memory.note_absent(counters, self._clock.monotonic())
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
         request = self._client.commit_request()

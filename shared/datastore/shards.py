@@ -67,14 +67,15 @@ class ShardMemory:
         """Counters without a config, and when that was seen."""
 
     def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
-        """The state of the shard; None if it was not seen within ten minutes. No shard of an absent
-        counter is readable, so none needs a look: the commit makes it, and raises the config to cover it.
+        """The state of the shard; None if it was not seen within ten minutes. No shard of an absent counter is
+        readable, so none needs a look: the commit makes it, and raises the config to cover it.
         """
         standing, at = self._standings.get(shard) or (ShardState(), self._absent.get(shard[0], now - FRESH))
         return standing if now - at < FRESH else None
 
-    def note_absent(self, counter: str, now: Monotonic) -> None:
-        self._absent[counter] = now
+    def note_absent(self, counters: Iterable[str], now: Monotonic) -> None:
+        for counter in counters:
+            self._absent[counter] = now
 
     def note(self, shard: Shard, standing: ShardState, now: Monotonic) -> None:
         self.forget(shard)

@@ -16,7 +16,7 @@ class Owed(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is due and was not reported."""
+    """The reports that are due."""
 
     events: int
     """Counters that changed, and commits that reached thresholds."""

@@ -51,7 +51,7 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
     if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
         raise SettingsError(_FORM)
     if not settings.feed_secret:
-        _log.warning("the web hook can't verify who sends events: set COUNTERSINK_FEED_SECRET to sign them")
+        _log.warning("the web hook can't verify the sender of events: set COUNTERSINK_FEED_SECRET to sign them")
     try:
         keys = keys_of(settings.feed_secret)
     except ValueError as error:
