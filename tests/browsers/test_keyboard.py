@@ -49,6 +49,7 @@ async def test_tab_reaches_everything_in_order_and_shows_where_it_is(
             f"document.activeElement === reached[{place - 1}] && document.activeElement.type === 'date'"
         ):
             await tab.press("Tab")  # a date has several fields
+        await tab.until(f"{FOCUSED.strip()}.seen")  # the browser scrolls when it draws next
         assert await tab.run(FOCUSED) == {"place": place, "marked": True, "seen": True}, await tab.run(
             f"reached[{place}].outerHTML + ' but ' + document.activeElement.outerHTML"
         )
