@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 import tracemalloc
 from collections.abc import Callable
 from itertools import count
@@ -107,8 +108,8 @@ async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_
         routes = service.chapter(ReadRoutes)
         await fill(service, names)
         first, *_ = await routes._pages([""], "", 1)
-        begun = asyncio.get_running_loop().time()
+        begun = time.thread_time()
         for _ in range(100):
             page, token, _ = await routes._pages([""], first[-1], 1)
         assert (page, token is not None) == (["1"], True)
-        assert asyncio.get_running_loop().time() - begun < 1.0
+        assert time.thread_time() - begun < 1.0
