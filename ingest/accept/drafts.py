@@ -287,42 +287,56 @@ GAP: Final = 0.005
 """A stream ends when nothing comes for this many seconds."""
 STRETCH: Final = 5
 """A stream waits at most for this many lingers."""
+QUIET_TURNS: Final = 2
+"""Where publishes are free, a stream ends when nothing comes for this many turns of the event loop."""
+TOGETHER: Final = 0.0005
+"""Seconds that it waits there at most. Clients that were answered together send their next requests together."""
+ENOUGH: Final = 64
+"""Requests in one publish there, which cost little each: none of them waits for more."""
 
 
 class Pace:
-    """Decides for one process when the next publish starts. It is told what happens, and asked how long to wait."""
+    """Decides for one process when the next publish starts. It is told what happens, and asked how long to wait: a
+    number of seconds before calling `look`, which may be 0 for the next turn of the event loop; None to publish in this
+    turn.
+    """
 
     def __init__(self, linger: float, *, metered: bool) -> None:
+        """`metered`: each publish is paid for. Where it is free, it still takes the time of a commit."""
         self._linger = linger
-        self._longest = STRETCH * linger if metered else 0.0
-        self._last = float("-inf")
+        self._metered = metered
+        self._until = float("-inf")
+        """How long a stream may wait."""
         self._before = 0
         self._since = 0
         self._seen = 0
+        self._quiet = 0
 
     def arrived(self) -> None:
         self._since += 1
 
     def started(self, now: float) -> None:
-        self._last = now
-        self._before, self._since, self._seen = self._since, 0, 0
+        self._until = now + STRETCH * self._linger if self._metered else now
+        self._before, self._since, self._seen, self._quiet = self._since, 0, 0, 0
 
     def streams(self, now: float) -> bool:
-        return self._before >= STREAM and now - self._last < self._longest
+        return self._before >= STREAM and now < self._until and (self._metered or self._since < ENOUGH)
 
-    def delay(self, now: float, *, busy: bool) -> float:
-        """Seconds to wait before calling `look`; 0 to publish at once. `busy`: a publish is under way."""
+    def delay(self, now: float, *, busy: bool) -> float | None:
+        """How long to wait now that a publish could start, or beside those under way if the process is `busy`."""
+        if not self._metered and not busy:
+            self._until = now + TOGETHER
         if self.streams(now):
             return self.look(now)
-        return self._linger if busy else 0.0
+        return self._linger if busy else None
 
-    def look(self, now: float) -> float:
-        """Seconds to wait before calling it again; 0 to publish now."""
-        ended = self._seen == self._since
+    def look(self, now: float) -> float | None:
+        """How long to wait still."""
+        self._quiet = self._quiet + 1 if self._seen == self._since else 0
         self._seen = self._since
-        if ended or not self.streams(now):
-            return 0.0
-        return min(GAP, self._last + self._longest - now)
+        if not self.streams(now) or self._quiet >= (1 if self._metered else QUIET_TURNS):
+            return None
+        return min(GAP, self._until - now) if self._metered else 0.0
 
 
 # Tells which uses of ids and keys a request made, and how many of them are known to be second ones. Pure.

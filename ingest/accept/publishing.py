@@ -198,18 +198,21 @@ class Publishing:
         if self._wake is None and len(self._flights) < SIDE_BY_SIDE:
             self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
 
-    def _wait(self, delay: float) -> None:
+    def _wait(self, delay: float | None) -> None:
         """Wait at least for the end of this turn of the event loop, so that what came in one turn goes together."""
-        self._wake = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._start)
+        if self._wake is not None:
+            self._wake.cancel()
+        loop = self._loop
+        self._wake = loop.call_soon(self._start) if delay is None else loop.call_later(delay, self._look)
 
     def _look(self) -> None:
         self._wake = None
         if len(self._flights) < SIDE_BY_SIDE:
             delay = self._pace.look(self._loop.time())
-            if delay:
-                self._wait(delay)
-            else:
+            if delay is None:
                 self._start()
+            else:
+                self._wait(delay)
 
     def _start(self) -> None:
         if self._wake is not None:
@@ -227,10 +230,11 @@ class Publishing:
         if not flight.cancelled():
             flight.result()  # raises only because of a bug: other errors went to those who wait
         if self._coalescer:
-            if not self._flights and not self._pace.streams(self._loop.time()):
-                self._start()
+            now = self._loop.time()
+            if not self._flights and not self._pace.streams(now):
+                self._wait(self._pace.delay(now, busy=False))
             elif self._wake is None:
-                self._wait(self._pace.look(self._loop.time()))
+                self._wait(self._pace.look(now))
 
     async def _publish(self, drafts: list[Draft]) -> None:
         created = int(self._clock.now() * 1000)

@@ -6,7 +6,20 @@ from itertools import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.accept.drafts import GAP, LARGE, MAX_ENTRIES, STRETCH, Batch, Coalescer, Draft, Pace, Uses
+from ingest.accept.drafts import (
+    ENOUGH,
+    GAP,
+    LARGE,
+    MAX_ENTRIES,
+    QUIET_TURNS,
+    STRETCH,
+    TOGETHER,
+    Batch,
+    Coalescer,
+    Draft,
+    Pace,
+    Uses,
+)
 from shared.model.receipts import Note, key_of_envelope
 from shared.model.words import MAX_DELTA, MAX_SUM, PART_ENTRIES, Increment
 from shared.runtime.ids import mint
@@ -231,23 +244,27 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
 LINGER = 0.02
 
 
-def streaming(now: float = 1.0) -> Pace:
+def streaming(now: float = 1.0, *, metered: bool = True) -> Pace:
     """Many travelled in the last publish."""
-    pace = Pace(LINGER, metered=True)
-    for _ in range(50):
-        pace.arrived()
+    pace = Pace(LINGER, metered=metered)
+    arrive(pace, 50)
     pace.started(now)
     return pace
+
+
+def arrive(pace: Pace, requests: int) -> None:
+    for _ in range(requests):
+        pace.arrived()
 
 
 def test_a_quiet_system_waits_for_nothing() -> None:
     for metered in (False, True):
         pace = Pace(LINGER, metered=metered)
         pace.arrived()
-        assert pace.delay(0.0, busy=False) == 0
+        assert pace.delay(0.0, busy=False) is None
         pace.started(0.0)
         pace.arrived()
-        assert pace.delay(0.001, busy=False) == 0
+        assert pace.delay(0.001, busy=False) is None
 
 
 def test_beside_a_publish_the_linger_is_the_longest_wait() -> None:
@@ -255,13 +272,13 @@ def test_beside_a_publish_the_linger_is_the_longest_wait() -> None:
     pace.started(0.0)
     pace.arrived()
     assert pace.delay(0.001, busy=True) == LINGER
-    assert pace.look(0.001 + LINGER) == 0
+    assert pace.look(0.001 + LINGER) is None
 
 
 def test_a_stream_waits_as_long_as_more_comes_and_not_longer_than_its_limit() -> None:
     pace, now = streaming(), 1.0
     pace.arrived()
-    while delay := pace.look(now):
+    while (delay := pace.look(now)) is not None:
         assert delay <= GAP
         now += delay
         pace.arrived()
@@ -274,22 +291,39 @@ def test_a_stream_that_pauses_is_published_at_once() -> None:
     pace = streaming()
     pace.arrived()
     assert pace.delay(1.001, busy=False) == GAP
-    assert pace.look(1.001 + GAP) == 0
+    assert pace.look(1.001 + GAP) is None
 
 
 def test_a_stream_that_ended_is_no_stream() -> None:
     pace = streaming()
     pace.arrived()
-    assert pace.delay(1.0 + STRETCH * LINGER, busy=False) == 0
+    assert pace.delay(1.0 + STRETCH * LINGER, busy=False) is None
 
 
-def test_a_stream_does_not_linger_where_publishes_are_free() -> None:
-    pace = Pace(LINGER, metered=False)
-    for _ in range(50):
-        pace.arrived()
-    pace.started(1.0)
+def test_where_publishes_are_free_a_stream_ends_with_some_quiet_turns() -> None:
+    pace = streaming(metered=False)
     pace.arrived()
     assert pace.delay(1.001, busy=False) == 0
+    for _ in range(10):
+        pace.arrived()
+        assert pace.look(1.001) == 0
+    assert [pace.look(1.001) for _ in range(QUIET_TURNS)] == [0] * (QUIET_TURNS - 1) + [None]
+
+
+def test_where_publishes_are_free_a_stream_waits_for_a_moment_and_for_no_more_than_enough() -> None:
+    for more, at in ((1, 1.001 + TOGETHER), (ENOUGH - 1, 1.001)):
+        pace = streaming(metered=False)
+        pace.arrived()
+        assert pace.delay(1.001, busy=False) == 0
+        arrive(pace, more)
+        assert pace.look(at) is None
+
+
+def test_where_publishes_are_free_a_stream_waits_for_a_publish_under_way_as_others_do() -> None:
+    pace = streaming(metered=False)
+    pace.arrived()
+    assert pace.delay(1.0, busy=True) == LINGER
+    assert not pace.streams(1.0), "when it has ended, the next one may start"
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 9), st.lists(st.integers(0, 9), max_size=3))
