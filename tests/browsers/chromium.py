@@ -34,7 +34,8 @@ class Chromium(Process):
     """A running Chromium."""
 
     def command(self, profile: Path) -> list[str]:
-        found = program("chromium", "chromium-browser", "google-chrome")
+        # The headless shell takes a third of the processor time of the whole browser.
+        found = program("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
         return [found, f"--user-data-dir={profile}", *FLAGS, "about:blank"]
 
     def address(self, profile: Path) -> str | None:
