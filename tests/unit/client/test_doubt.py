@@ -13,6 +13,8 @@ from countersink.transport import now
 from tests.unit.client.scripted import Scripted, Step, accepted, asked_on, problem, scripted, serving
 
 FAST = 0.01
+WHOLE = 60.0
+"""A flush sends at once, so that no pause of the machine divides what is sent together."""
 REFUSALS = [400, 403, 413, 422]
 
 
@@ -34,7 +36,7 @@ async def test_a_batch_whose_answer_was_lost_is_never_sent_under_another_key(sta
     first: list[Step] = [accepted()] if idle else []
     async with (
         scripted(*first, "cut", problem(status, "not any more"), accepted()) as server,
-        AsyncClient(server.url, interval=FAST) as client,
+        AsyncClient(server.url, interval=WHOLE) as client,
     ):
         for _ in first:
             client.incr("a")
@@ -53,7 +55,7 @@ async def test_a_batch_whose_answer_was_lost_waits_whole_for_room(status: int) -
     no_room = problem(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")
     async with (
         scripted(accepted(), "cut", no_room, problem(status, "not any more"), accepted()) as server,
-        AsyncClient(server.url, interval=FAST) as client,
+        AsyncClient(server.url, interval=WHOLE) as client,
     ):
         for names in ("a", "ab"):
             for name in names:
@@ -97,7 +99,7 @@ async def test_a_connection_that_was_closed_while_it_was_idle_leaves_no_doubt() 
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    async with serving(serve) as url, AsyncClient(url, interval=FAST) as client:
+    async with serving(serve) as url, AsyncClient(url, interval=WHOLE) as client:
         client.incr("a")
         assert await client.flush(10)
         (idle,) = open_connections
@@ -142,7 +144,7 @@ async def test_an_error_says_whether_the_request_may_have_been_accepted() -> Non
 
 async def test_a_clock_that_is_set_forward_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted("cut", problem(503, "later"), problem(503, "later"), accepted()) as server:
-        async with AsyncClient(server.url, interval=FAST) as client:
+        async with AsyncClient(server.url, interval=WHOLE) as client:
             client.incr("a")
             await server.until_asked()
             now = time.time
@@ -154,7 +156,7 @@ async def test_a_clock_that_is_set_forward_drops_nothing(monkeypatch: pytest.Mon
 
 async def test_what_was_never_sent_is_kept_however_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("countersink.sender.OLDEST", -1.0)
-    async with AsyncClient("http://127.0.0.1:1", interval=FAST) as client:
+    async with AsyncClient("http://127.0.0.1:1", interval=WHOLE) as client:
         client.incr("a")
         assert not await client.flush(0.5)
         assert client.dropped == 0

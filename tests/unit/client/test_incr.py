@@ -21,6 +21,8 @@ from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
 from tests.unit.client.scripted import Asked, Scripted, accepted, problem, says, scripted
 
 FAST = 0.01
+WHOLE = 60.0
+"""A flush sends at once, so that no pause of the machine divides what is sent together."""
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ LATER: Any = [
 
 @pytest.mark.parametrize("step", LATER)
 async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> None:
-    async with scripted(step, step, accepted()) as server, AsyncClient(server.url, interval=FAST) as client:
+    async with scripted(step, step, accepted()) as server, AsyncClient(server.url, interval=WHOLE) as client:
         client.incr("a")
         await server.until_asked()
         client.incr("a")
@@ -291,7 +293,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
     def answer() -> web.StreamResponse:
         return accepted()() if room else problem(503, "the broker is away")()
 
-    async with scripted(answer) as server, AsyncClient(server.url, interval=FAST, most=1) as client:
+    async with scripted(answer) as server, AsyncClient(server.url, interval=WHOLE, most=1) as client:
         client.incr("a")
         await server.until_asked()
         client.incr("b")
@@ -305,7 +307,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
 
 
 async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
-    with Client("http://127.0.0.1:1", interval=FAST, most=100) as client:
+    with Client("http://127.0.0.1:1", interval=WHOLE, most=100) as client:
         for number in range(3 * CROWDED):
             client.incr(f"{number}")
             client.incr("0")
@@ -328,7 +330,7 @@ async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pyt
 
     monkeypatch.setattr("countersink.sender.Sender._failed", fail)
     monkeypatch.setattr("countersink.sender.Batch.rejected", fail)
-    async with AsyncClient(server.url, interval=FAST) as client:
+    async with AsyncClient(server.url, interval=WHOLE) as client:
         client.incr("a")
         await client.flush(60)
         client.incr("a")
@@ -357,7 +359,7 @@ async def test_a_client_that_is_forgotten_sends_what_it_holds(server: Scripted) 
 
 
 async def test_a_server_that_hangs_does_not_hold_the_end_up() -> None:
-    async with scripted("hang") as server, AsyncClient(server.url, interval=FAST) as client:
+    async with scripted("hang") as server, AsyncClient(server.url, interval=WHOLE) as client:
         client.incr("a")
         await server.until_asked()
         async with asyncio.timeout(60):  # it never answers, and the attempt would end later
@@ -376,7 +378,7 @@ async def test_waiting_calls_end_when_the_client_is_closed() -> None:
 
 
 async def test_many_threads_count_exactly(server: Scripted) -> None:
-    async with AsyncClient(server.url, interval=FAST) as client:
+    async with AsyncClient(server.url, interval=WHOLE) as client:
 
         def work(number: int) -> None:
             for turn in range(12_000):
@@ -394,7 +396,7 @@ async def test_many_threads_count_exactly(server: Scripted) -> None:
 
 
 async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted) -> None:
-    async with AsyncClient(server.url, interval=FAST) as client:
+    async with AsyncClient(server.url, interval=WHOLE) as client:
         signals = 0
 
         def handle(*_: object) -> None:
