@@ -215,7 +215,7 @@ class Caller(NamedTuple):
             self.check_key()
 
     def check_names(self, names: Iterable[str]) -> None:
-        if self.key is not None and self.key.prefixes:
+        if self.key is not None and not self.key.has_all(""):
             for name in names:
                 check_name(self.key, name)
 
@@ -227,16 +227,20 @@ class Caller(NamedTuple):
         batch.keyed = self.owned_items(batch.keyed)
 
     def check_prefix(self, prefix: str) -> None:
-        if self.key is not None and not self.may_use(prefix):
+        if self.key is not None and not self.key.has_all(prefix):
             raise Problem(403, f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}")
 
-    def may_use(self, prefix: str) -> bool:
+    def has(self, name: str) -> bool:
+        """Whether the counter is the caller's."""
+        return self.key is None or self.key.has(name)
+
+    def has_all(self, prefix: str) -> bool:
         """Whether all counters under the prefix are the caller's."""
-        return self.key is None or not self.key.prefixes or prefix.startswith(self.key.prefixes)
+        return self.key is None or self.key.has_all(prefix)
 
     def prefixes_under(self, prefix: str) -> list[str]:
         """The prefixes, in order, of the counters under this one that are the caller's. None contains another one."""
-        if self.key is None or not self.key.prefixes or prefix.startswith(self.key.prefixes):
+        if self.key is None or self.key.has_all(prefix):
             return [prefix]
         found: list[str] = []
         for one in sorted(self.key.prefixes):
@@ -328,20 +332,20 @@ CALLER: Final["web.RequestKey[Caller]"] = (
 
 
 def check_name(key: Key, name: str) -> None:
-    if key.prefixes and not name.startswith(key.prefixes):
+    if not key.has(name):
         raise Problem(403, f"the key {key.id} may not use the counter {name[:100]!r}")
 
 
 # Logs what is done with the scope admin: who, what, from where.
 
 
-AUDIT: Final = "countersink.audit"
+ADMIN_LOG: Final = "countersink.audit"
 """The logger. Its lines are always written, whatever the log level, and never cut short."""
-_audit_log = logging.getLogger(AUDIT)
-_audit_log.setLevel(logging.INFO)
+_admin_log = logging.getLogger(ADMIN_LOG)
+_admin_log.setLevel(logging.INFO)
 
 
 def note(caller: Caller, what: str) -> None:
     """Write a line before it is done. Without keys nobody is named, so there is none."""
     if caller.key is not None:
-        _audit_log.info("key %s from %s: %s", caller.key.id, caller.client or "a Unix socket", what)
+        _admin_log.info("key %s from %s: %s", caller.key.id, caller.client or "a Unix socket", what)

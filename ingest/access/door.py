@@ -265,7 +265,7 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
             raise _other_page(key, said.origin)
     if need.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(need))}")
-    if key.prefixes and path.startswith(COUNTERS):
+    if path.startswith(COUNTERS):
         name = path[len(COUNTERS) :].partition("/")[0]
         check_name(key, unquote(name) if "%" in name else name)
 

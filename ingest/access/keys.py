@@ -129,6 +129,14 @@ class Key:
     max_new: int | None = None
     """New counters that a publishable key may make in an hour."""
 
+    def has(self, name: str) -> bool:
+        """Whether it may use this counter."""
+        return not self.prefixes or name.startswith(self.prefixes)
+
+    def has_all(self, prefix: str) -> bool:
+        """Whether it may use all counters under the prefix."""
+        return not self.prefixes or prefix.startswith(self.prefixes)
+
     @cached_property
     def may(self) -> frozenset[str]:
         return frozenset(self.scopes)

@@ -105,7 +105,7 @@ class DeadLetterRoutes:
 
 
 def _check(caller: Caller) -> None:
-    if caller.key is not None and not caller.may_use(""):
+    if caller.key is not None and not caller.key.has_all(""):
         raise Problem(403, f"the key {caller.key.id} has prefixes, and dead letters may hold counters of others")
 
 

@@ -197,7 +197,7 @@ class JobRoutes:
         """List the jobs that are remembered, at most {MOST_JOBS_LISTED}"""
         caller = call.caller
         found = await self._jobs.latest(caller.owner, MOST_JOBS_LISTED)
-        may_see = [one for one in found if caller.may_use(one.job.prefix)]
+        may_see = [one for one in found if caller.has_all(one.job.prefix)]
         return Reply({"jobs": [self._said(one, one.job.id.rpartition("/")[2]) for one in may_see]})
 
     async def get_job(self, call: Call, segment: str) -> Annotated[Reply, Job]:

@@ -120,7 +120,7 @@ class StatsdSender:
         """Take out the counters that are not the key's, and new ones for which there is no room; and count the rest
         against the key's rate.
         """
-        foreign = {name for name in batch.sums if not caller.may_use(name)}
+        foreign = {name for name in batch.sums if not caller.has(name)}
         self._lose(PREFIX, sum(batch.drop(plain=foreign).values()))
         if self._new_names is None:
             caller.spend(batch.increments)
@@ -250,4 +250,4 @@ class Statsd:
         return self._caller
 
     def _may_use(self, name: str) -> bool:
-        return self._caller is None or self._caller.may_use(name)
+        return self._caller is None or self._caller.has(name)

@@ -10,7 +10,7 @@ from shared.model.words import Receipt
 from shared.ports.store import ShardNumbers
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
-from shared.runtime.retry import Backoff
+from shared.runtime.retry import after_conflict
 
 RETRY_FOR: Final = 10.0
 """Seconds for retries while others write to the shards that are to be removed."""
@@ -49,7 +49,7 @@ class Compactor:
         """
         self.check()
         until = self._clock.monotonic() + RETRY_FOR
-        backoff = Backoff(0.01, 0.5)
+        backoff = after_conflict()
         while True:
             try:
                 number = await self._store.compact(counter, num_shards, await self._receipt(counter, receipt))

@@ -34,7 +34,7 @@ from shared.ports.store import Commits
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
-from shared.runtime.retry import Backoff
+from shared.runtime.retry import Backoff, after_conflict
 
 RETRY_FOR: Final = 5.0
 """Seconds for retries while other sets are faster or the store fails. A set may wait in line for as long before."""
@@ -90,7 +90,7 @@ class Setter:
         *,
         new_counter: int = 1,
         pick: Callable[[int], int] = random.randrange,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
+        backoff: Callable[[], Backoff] = after_conflict,
     ) -> None:
         """`new_counter`: the number of shards of a new counter."""
         self._reader = reader

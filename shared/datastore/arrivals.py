@@ -12,7 +12,7 @@ from shared.datastore.keys import DatastorePlace, by_name, integer, name_of, wri
 from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.jobs import JobState
-from shared.runtime.retry import Backoff, insist, tries
+from shared.runtime.retry import after_conflict, insist, tries
 
 AT_ONCE: Final = 100
 """Entities in a commit. Each may hold 366 counts, some 10 kB."""
@@ -35,7 +35,7 @@ class DatastoreArrivals:
                 known = followed_too(known, one)
             await keep_followed(self._client, self._place, found, known)
 
-        await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+        await insist(once, ContendedError, tries(_TRIES), after_conflict())
 
     async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
         keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
@@ -55,7 +55,7 @@ class DatastoreArrivals:
                     fill(write(request, before, there.version if there is not None else 0), add, self._place)
                 await self._client.commit_over(request)
 
-            await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+            await insist(once, ContendedError, tries(_TRIES), after_conflict())
 
     async def keep(self, jobs: Sequence[JobState]) -> None:
         for job in jobs:

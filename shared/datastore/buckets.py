@@ -47,7 +47,7 @@ from shared.model.buckets import (
 from shared.model.errors import ContendedError, ShardFullError
 from shared.model.words import SHARD_FULL
 from shared.ports.store import BucketShard
-from shared.runtime.retry import Backoff, insist, tries
+from shared.runtime.retry import after_conflict, insist, tries
 
 IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
 MOST_FULL: Final = 10_000
@@ -302,7 +302,7 @@ async def close(client: DatastoreClient, place: DatastorePlace, until: WallMilli
         unindexed(entity, CLOSED).integer_value = until
         await client.commit_over(request)
 
-    await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+    await insist(once, ContendedError, tries(_TRIES), after_conflict())
 
 
 def _closed(found: Any) -> WallMillis:

@@ -48,7 +48,7 @@ from shared.model.feed import NOTHING, Told
 from shared.model.imports import Mark
 from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd, number_for, was_compacted
 from shared.runtime.clock import Clock
-from shared.runtime.retry import Backoff
+from shared.runtime.retry import after_conflict
 
 # Adds up what a commit adds to each shard, because a request may contain each key only once. Pure.
 
@@ -223,7 +223,7 @@ class TransformWriter:
         sums = Sums(commit)
         if not depends(commit) and not commit.revived and not any(map(is_big, sums.shards.values())):
             return await self._apply(commit, sums, told)
-        backoff = Backoff(0.01, 0.5)
+        backoff = after_conflict()
         for _ in range(_TRIES - 1):
             try:
                 return await self._apply(commit, sums, told)

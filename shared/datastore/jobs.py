@@ -48,7 +48,7 @@ from shared.model.jobs import (
     span_of,
     span_text,
 )
-from shared.runtime.retry import Backoff, insist, tries
+from shared.runtime.retry import after_conflict, insist, tries
 
 if TYPE_CHECKING:
     from shared.datastore.store import DatastoreStore
@@ -280,7 +280,7 @@ class DatastoreJobs:
 async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
     """Repeat the step while others are first."""
     try:
-        return await insist(step, ContendedError, tries(TRIES), Backoff(0.01, 0.5))
+        return await insist(step, ContendedError, tries(TRIES), after_conflict())
     except ContendedError as error:
         raise ContendedError(f"job {job} is contended: {error}") from error
 

@@ -103,6 +103,11 @@ class Backoff:
         self._next = self._first
 
 
+def after_conflict() -> Backoff:
+    """The pauses before a commit is tried again that somebody else's commit has kept from happening."""
+    return Backoff(0.01, 0.5)
+
+
 def tries(number: int) -> Limit:
     """Allow this number of tries in all."""
     made = count(1)

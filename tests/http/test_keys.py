@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from ingest.access.callers import AUDIT
+from ingest.access.callers import ADMIN_LOG
 from ingest.access.door import Door
 from ingest.access.keys import KeyRing, make, parse, written
 from ingest.api.counters import ReadRoutes
@@ -284,7 +284,7 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
             assert (await service.ask("DELETE", "/v1/counters/a", None, {"Authorization": wrong})).status in {401, 403}
         for query in (f"key={keys['site']}", f"key={keys['ops']}", f"key={keys['site']}&x=1"):
             await service.ask("POST", f"/v1/counters/c?{query}", None, {"Origin": SHOP})
-    lines = [record.getMessage() for record in caplog.records if record.name == AUDIT]
+    lines = [record.getMessage() for record in caplog.records if record.name == ADMIN_LOG]
     assert lines == [
         "key ops from 127.0.0.1: set 'aé' to 5",
         f"key ops from 127.0.0.1: set {chr(0x2028) * 133!r} to 6",
