@@ -10,9 +10,9 @@ import logging
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
-from shared.model.buckets import Millis
+from shared.model.buckets import Millis, rule_of
 from shared.model.errors import SettingsError, TransientError, amount
-from shared.model.feed import Change, Event, Reach, Told, changed, reached, rule_of
+from shared.model.feed import Change, Event, Reach, Told, changed, reached
 from shared.model.words import Lately
 from shared.ports.feed import FeedBook, Owed, Receiver
 from shared.runtime import metrics

@@ -35,9 +35,9 @@ from shared.datastore.keys import (
     write,
 )
 from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
-from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.model.buckets import Instant, Millis, StoreMillis, rule_of
 from shared.model.errors import ContendedError, TransientError
-from shared.model.feed import Change, Reach, Told, rule_of, told_of
+from shared.model.feed import Change, Reach, Told, told_of
 from shared.model.words import Lately
 from shared.ports.feed import Owed, Waiting
 from shared.ports.store import CounterNames, Snapshots, StoreClock

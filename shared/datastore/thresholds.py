@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
 from shared.datastore.keys import KEY, LAST, DatastorePlace, Key, Operator, name_of, query_of, unindexed, where
-from shared.model.buckets import Instant, StoreMillis, WallSeconds
-from shared.model.feed import Levels, Reach, ThresholdRule, Told, bounded, rule_of
+from shared.model.buckets import Instant, StoreMillis, WallSeconds, rule_of
+from shared.model.feed import Levels, Reach, ThresholdRule, Told, bounded
 from shared.model.words import Commit
 from shared.ports.store import Snapshots
 

@@ -5,7 +5,7 @@ Pure.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, NewType, TypeAlias
+from typing import Final, NamedTuple, NewType, Protocol, TypeAlias, TypeVar
 
 import orjson
 
@@ -62,6 +62,14 @@ class Rule(NamedTuple):
 
 
 Rules = tuple[Rule, ...]
+
+
+class HasPrefix(Protocol):
+    @property
+    def prefix(self) -> str: ...
+
+
+Prefixed = TypeVar("Prefixed", bound=HasPrefix)
 
 
 class TimeBucket(NamedTuple):
@@ -148,8 +156,9 @@ def is_plausible(closed: WallMillis, now: WallMillis) -> bool:
     return closed <= now + DAY
 
 
-def rule_of(rules: Iterable[Rule], counter: str) -> Rule | None:
-    return max((rule for rule in rules if counter.startswith(rule.prefix)), key=_length, default=None)
+def rule_of(rules: Iterable[Prefixed], counter: str) -> Prefixed | None:
+    """The rule for this counter, of those of one kind: that with the longest prefix."""
+    return max((one for one in rules if counter.startswith(one.prefix)), key=lambda one: len(one.prefix), default=None)
 
 
 def retention_of(rules: Iterable[Rule], counter: str, by: str) -> Millis | None:
@@ -274,10 +283,6 @@ def since_of(followed: Iterable[Followed], rules: Rules, counter: str, by: str) 
     """
     kept = retention_of(rules, counter, by) or 0
     return max([one.until for one in followed if (retention_of(one.rules, counter, by) or -1) < kept], default=0)
-
-
-def _length(rule: Rule) -> int:
-    return len(rule.prefix)
 
 
 # How instants are written for people and for other programs: RFC 3339, in UTC, with milliseconds. Pure.

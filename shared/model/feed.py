@@ -6,10 +6,10 @@ that a counter reaches.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import Instant, Millis, WallSeconds, written_at
 
@@ -66,9 +66,6 @@ def bounded(total: int) -> int:
     return max(-LARGEST, min(total, LARGEST))
 
 
-Prefixed = TypeVar("Prefixed", FeedRule, ThresholdRule)
-
-
 class Told(NamedTuple):
     """What is reported, and to whom."""
 
@@ -101,14 +98,6 @@ def told_of(text: str) -> Told:
     feed, thresholds, receiver = json.loads(text)
     rules = (ThresholdRule(prefix, every, (*at,)) for prefix, every, at in thresholds)
     return Told(tuple(FeedRule(*one) for one in feed), (*rules,), receiver)
-
-
-def rule_of(rules: Iterable[Prefixed], counter: str) -> Prefixed | None:
-    return max((rule for rule in rules if counter.startswith(rule.prefix)), key=_length, default=None)
-
-
-def _length(rule: FeedRule | ThresholdRule) -> int:
-    return len(rule.prefix)
 
 
 class Change(NamedTuple):

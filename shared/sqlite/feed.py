@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from shared.model.buckets import Instant, Millis, StoreMillis, WallMillis, WallSeconds
+from shared.model.buckets import Instant, Millis, StoreMillis, WallMillis, WallSeconds, rule_of
 from shared.model.errors import SettingsError
-from shared.model.feed import Change, Levels, Reach, ThresholdRule, Told, bounded, rule_of, told_of
+from shared.model.feed import Change, Levels, Reach, ThresholdRule, Told, bounded, told_of
 from shared.model.words import Commit
 from shared.ports.feed import Owed, Waiting
 from shared.runtime.clock import Clock
