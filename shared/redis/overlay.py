@@ -26,7 +26,7 @@ from shared.ports.store import Commits
 from shared.redis import scripts
 from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member
 from shared.redis.own_entries import MOST_COPIED, Copy, PublishTry, read
-from shared.redis.scripts import HEARD, NAMES, Script
+from shared.redis.scripts import HEARD, Script
 from shared.redis.server import TIMEOUT, AwayError, Links, Server
 from shared.runtime.clock import Clock
 from shared.runtime.retry import ended, set_within
@@ -132,28 +132,9 @@ class Views:
         return view
 
 
-# Lists the counters that have an entry in Redis.
-
-
 def bounds_of(prefix: str) -> tuple[bytes, bytes]:
-    """The first and the last name with this prefix."""
+    """The first and the last name with this prefix, as Redis compares them."""
     return b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
-
-
-async def names_in(
-    server: Server, overlay: NamedOverlay, prefix: str, after: str, limit: int | None
-) -> Sequence[str] | None:
-    """What Redis answers; None if it does not."""
-    if not server.up or not overlay.epoch:
-        return None
-    first, last = bounds_of(prefix)
-    if after and after >= prefix:
-        first = b"(" + after.encode()
-    with contextlib.suppress(AwayError):
-        reply = await server.ask(NAMES, overlay, first, last, -1 if limit is None else limit)
-        if reply[0] == b"ok":
-            return [name.decode() for name in reply[1]]
-    return None
 
 
 # Tells how old an overlay entry may be, from what this process knows about the promises of flushers.
@@ -380,15 +361,29 @@ class RedisOverlay:
     def _named(self) -> NamedOverlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
 
+    async def _told_by(self, script: Script, *arguments: Any) -> Sequence[Any] | None:
+        """What the script answers on the overlay of the fleet; None if Redis is away, or is not the overlay."""
+        overlay = self._named()
+        if self._server.up and overlay.epoch:
+            with contextlib.suppress(AwayError):
+                reply = await self._server.ask(script, overlay, *arguments)
+                if reply[0] == b"ok":
+                    found: Sequence[Any] = reply[1]
+                    return found
+        return None
+
     async def names(
         self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
     ) -> Sequence[str]:
         before = await self._exact_state() if exact else None
         await self._looks.get()  # the fleet may have named another overlay meanwhile
-        found = await names_in(self._server, self._named(), prefix, after, limit)
+        first, last = bounds_of(prefix)
+        if after and after >= prefix:
+            first = b"(" + after.encode()
+        found = await self._told_by(scripts.NAMES, first, last, -1 if limit is None else limit)
         if exact and (found is None or not before or before != await self._exact_state()):
             raise InexactError(UNSEEN)
-        return self._copy.names(prefix, after, limit) if found is None else found
+        return self._copy.names(prefix, after, limit) if found is None else [name.decode() for name in found]
 
     async def _exact_state(self) -> tuple[str, Instant] | None:
         """If views are exact now, what changes when they have not been exact since."""
@@ -397,14 +392,10 @@ class RedisOverlay:
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         asked, here = [*keys], self._copy.holds(keys)
-        overlay = self._named()
-        if self._server.up and asked and overlay.epoch:
-            with contextlib.suppress(AwayError):
-                reply = await self._server.ask(scripts.HOLDS, overlay, *asked)
-                if reply[0] == b"ok":
-                    held = {key for key, there in zip(asked, reply[1], strict=True) if there}
-                    return held if self._member is None or self._member.joined() else held | here
-        return here
+        if not asked or (found := await self._told_by(scripts.HOLDS, *asked)) is None:
+            return here
+        held = {key for key, there in zip(asked, found, strict=True) if there}
+        return held if self._has_joined() else held | here
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
@@ -471,9 +462,7 @@ class RedisOverlay:
                 raise InexactError("the fleet has just named another overlay: try again")
             if overlay.epoch:
                 own = self._copy.mark(receipt, counters, self._clock.monotonic(), self._looks.now())
-                reply = await self._server.ask(scripts.WRITE, overlay, NOBODY, 0, 0, *own.arguments())
-                if reply[0] != b"ok":
-                    raise AwayError("Redis is not the overlay of the fleet")
+                await self._do(scripts.WRITE, overlay, NOBODY, 0, 0, *own.arguments())
         except TransientError as error:
             raise InexactError(f"nothing can be changed while readers can't be told of it: {error}") from error
         return overlay.nonce
@@ -485,8 +474,12 @@ class RedisOverlay:
         overlay, names = await self._ripe(0), [*counters]
         for begin in range(0, len(names) if overlay.epoch else 0, KEYS_AT_ONCE):
             some = names[begin : begin + KEYS_AT_ONCE]
-            if (await self._server.ask(scripts.RAISE, overlay, time, receipt, *some))[0] != b"ok":
-                raise AwayError("Redis is not the overlay of the fleet")
+            await self._do(scripts.RAISE, overlay, time, receipt, *some)
+
+    async def _do(self, script: Script, overlay: NamedOverlay, *arguments: Any) -> None:
+        """Run a script that changes the overlay. `AwayError` if that is not there."""
+        if (await self._server.ask(script, overlay, *arguments))[0] != b"ok":
+            raise AwayError("Redis is not the overlay of the fleet")
 
     async def _ripe(self, age: float) -> NamedOverlay:
         """The overlay that the fleet names, by a look of this age at most, once no reading uses an earlier one."""
@@ -499,12 +492,8 @@ class RedisOverlay:
             await asyncio.sleep(young)
 
     async def unsettled(self, limit: int) -> Mapping[str, str]:
-        overlay = self._named()
-        if self._server.up and overlay.epoch:
-            with contextlib.suppress(AwayError):
-                reply = await self._server.ask(scripts.UNSETTLED, overlay, limit)
-                if reply[0] == b"ok":
-                    return {key.decode(): "" for key in reply[1]}
+        if (found := await self._told_by(scripts.UNSETTLED, limit)) is not None:
+            return {key.decode(): "" for key in found}
         return {one.envelope.key: "" for one in self._copy.due(self._clock.monotonic(), limit)}
 
     def backlog(self) -> Backlog:

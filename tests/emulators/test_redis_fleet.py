@@ -17,7 +17,6 @@ from shared.model.errors import InexactError, OverloadedError, SettingsError, Tr
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd, divided
-from shared.redis import overlay as module
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import FENCE, WRITE, Script
@@ -95,9 +94,10 @@ async def test_jobs_get_no_names_that_were_asked_for_while_the_fleet_changed(
     """Views are exact before and after, and yet the answer may be of a moment when one accepted unseen."""
     one, two = await fleet.process(through(network)), await fleet.process()
 
-    before = module.names_in
+    before = two._told_by
 
     async def meanwhile(*what: Any) -> Any:
+        monkeypatch.undo()
         network.close()
         await accept(one, "apart", "apart")
         found = await before(*what)
@@ -105,10 +105,9 @@ async def test_jobs_get_no_names_that_were_asked_for_while_the_fleet_changed(
         await until_exact(one, two)
         return found
 
-    monkeypatch.setattr("shared.redis.overlay.names_in", meanwhile)
+    monkeypatch.setattr(two, "_told_by", meanwhile)
     with pytest.raises(InexactError):
         await two.names("", exact=True)
-    monkeypatch.undo()
     assert [*await two.names("", exact=True)] == ["apart"]
 
 

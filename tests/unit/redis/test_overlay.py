@@ -9,7 +9,6 @@ from shared.fleet.fleet_view import FleetView
 from shared.model.buckets import Instant, Millis
 from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import DAY, Promise, ages, promised
-from shared.redis import overlay as redis_overlay
 from shared.redis.overlay import AGAIN, BELIEVED, KNOWN, KnownPromises, RedisOverlay
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.fleet import MemoryFleetBook
@@ -23,15 +22,17 @@ async def test_a_list_does_not_come_from_an_overlay_that_was_replaced(monkeypatc
     looks = FleetView(book, clock, 1.0)
     overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
 
-    async def names_in(_server: Any, named: Any, *_: Any) -> list[str]:
-        return [f"in {named.nonce}"]
+    async def ask(_script: Any, named: Any, *_: Any) -> list[Any]:
+        return [b"ok", [f"in {named.nonce}".encode()]]
 
-    monkeypatch.setattr(redis_overlay, "names_in", names_in)
+    monkeypatch.setattr(overlay._server, "ask", ask)
+    overlay._server.up = True
     await looks.change(lambda fleet, _: fleet.names("old", "i", "p"))
     assert await overlay.names("") == ["in old"]
     await FleetView(book, clock, 1.0).change(lambda fleet, _: fleet.names("new", "j", "p"))
     clock.turn(2.0)
     assert await overlay.names("") == ["in new"]
+    overlay._server.up = False
     with pytest.raises(InexactError):  # Redis does not answer, so nobody knows what is in it
         await overlay.names("", exact=True)
     await overlay.close()
