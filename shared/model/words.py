@@ -10,16 +10,7 @@ from itertools import count, islice, repeat
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
-from shared.model.buckets import (
-    BEGINNING,
-    NEVER,
-    BrokerMillis,
-    ByTime,
-    Instant,
-    StoreMillis,
-    WallMillis,
-    WallSeconds,
-)
+from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.imports import Mark
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_part, key_of_second_use
 

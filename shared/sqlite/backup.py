@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import Sighting, make_file, sighting_of, uri_of
+from shared.sqlite.data_file import Sighting, make_file, opened, sighting_of
 
 
 class Copied(NamedTuple):
@@ -52,7 +52,7 @@ def copy(source: Path, target: Path) -> Copied:
 def went_on(source: Path, copied: Copied) -> bool:
     """Whether anything was counted in the source since it was copied."""
     try:
-        with _reading(source) as db:
+        with opened(source, "ro") as db:
             return sighting_of(db) != copied.seen
     except sqlite3.Error as error:
         raise CountersinkError(f"{source} can't be read: {error}") from error
@@ -68,13 +68,9 @@ def _unfinished(target: Path) -> str:
     return f"{target.name[:100]}.unfinished-"
 
 
-def _reading(path: Path) -> "closing[sqlite3.Connection]":
-    return closing(sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True, isolation_level=None))
-
-
 def _copy(source: Path, target: Path) -> None:
     with (
-        _reading(source) as ours,
+        opened(source, "ro") as ours,
         closing(sqlite3.connect(target, isolation_level=None)) as copied,
     ):
         ours.backup(copied)  # in one step, so it is of one instant, and need not begin again when somebody writes

@@ -123,7 +123,7 @@ class SqlitePublisher:
         self._clock = clock
         self._time = FileTime(database, clock)
         self._max_pending_bytes = max_pending_bytes
-        self._reserve = reserve
+        self._reserve = reserve or Reserve(database.path, 0)
         self._drain = Drain(max_pending_bytes / 4)
         self._left = 0
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
@@ -193,7 +193,7 @@ class SqlitePublisher:
                 f" {self._max_pending_bytes}: check that a flusher is running",
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
-        self._spare = _ANY if self._reserve is None else self._reserve.check(db, pending + size) + size
+        self._spare = self._reserve.check(db, pending + size) + size
         self._next_look = now + LOOK_AT_DISK
 
 
@@ -323,17 +323,18 @@ class SqliteSubscription:
         metrics.DEAD_INCREMENTS.inc(await self._database.write(mark))
 
 
+def delivery_of(
+    seq: int, data: bytes, attributes: str, published: BrokerMillis, *, token: str = "", attempt: int = 1
+) -> Delivery:
+    """The message in a row."""
+    return Delivery(token, Message(data, orjson.loads(attributes)), str(seq), published, attempt)
+
+
 def _fitting(rows: sqlite3.Cursor, max_bytes: int, *, first: bool = True) -> tuple[list[Delivery], bool]:
     """As many as fit into `max_bytes`, but at least one if it would be the `first`; and whether all of them fitted."""
     deliveries: list[Delivery] = []
     for seq, data, attributes, published, attempt in rows:
-        delivery = Delivery(
-            token=f"{seq}.{attempt}",
-            message=Message(data, orjson.loads(attributes)),
-            message_id=str(seq),
-            published=published,
-            attempt=attempt,
-        )
+        delivery = delivery_of(seq, data, attributes, published, token=f"{seq}.{attempt}", attempt=attempt)
         max_bytes -= len(data)
         if max_bytes < 0 and (deliveries or not first):
             return deliveries, False
@@ -365,7 +366,7 @@ class SqliteDeadLetters:
             rows, _ = next(batches(db.execute(_NEXT, (self._last, limit)), lambda row: len(row[1]), max_bytes), ([], 0))
         self._last = rows[-1][0] if rows else self._last
         return [
-            Letter(Delivery(str(seq), Message(data, orjson.loads(attributes)), str(seq), published), reason)
+            Letter(delivery_of(seq, data, attributes, published, token=str(seq)), reason)
             for seq, data, attributes, published, reason in rows
         ]
 
@@ -529,9 +530,8 @@ class SqliteOverlay:
 
     def _add(self, seq: int, data: bytes, attributes: str, published: BrokerMillis) -> None:
         self._last_message = seq
-        delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
         try:
-            self._pending.add(seq, *decode(delivery, self._topic))
+            self._pending.add(seq, *decode(delivery_of(seq, data, attributes, published), self._topic))
         except UnreadableError:
             return  # the flusher buries it
         except NewerError:

@@ -230,7 +230,7 @@ def sighting_without_log(path: Path) -> Sighting | None:
     """What the file says without its log. None if it can't be read; opening it will tell why."""
     for _ in range(TRIES):
         try:
-            with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro&immutable=1", uri=True)) as db:
+            with opened(path, "ro&immutable=1") as db:
                 return sighting_of(db)
         except sqlite3.OperationalError as error:
             if str(error).startswith("no such"):  # table or column
@@ -240,9 +240,10 @@ def sighting_without_log(path: Path) -> Sighting | None:
     return None
 
 
-def uri_of(path: Path) -> str:
-    """The URI of the file. Its authority is empty, since a path may begin with two slashes."""
-    return f"file://{quote(os.fsencode(path.absolute()))}"
+def opened(path: Path, mode: str) -> "closing[sqlite3.Connection]":
+    """A connection to an existing file, to look at it: ro or rw, and other parameters of a URI of SQLite."""
+    uri = f"file://{quote(os.fsencode(path.absolute()))}"  # without an authority: a path may begin with two slashes
+    return closing(sqlite3.connect(f"{uri}?mode={mode}", uri=True, isolation_level=None))
 
 
 def real(path: Path) -> Path:

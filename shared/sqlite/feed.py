@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shared.model.buckets import Instant, Millis, StoreMillis, WallMillis, WallSeconds, rule_of
 from shared.model.errors import SettingsError
@@ -19,7 +19,7 @@ from shared.ports.feed import Owed, Waiting
 from shared.runtime.clock import Clock
 from shared.sqlite.data_file import open_lock
 from shared.sqlite.database import Database, FileTime, json_of, translated
-from shared.sqlite.snapshot import TOTALS
+from shared.sqlite.snapshot import totals_of
 
 PAGE: Final = 1_000
 """Counters that one step of a sweep owes."""
@@ -40,11 +40,6 @@ _REACH: Final = (
     "INSERT INTO reached (counter, generation, first, last, step, value, time, wall, due)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-
-
-class _Total(NamedTuple):
-    value: int
-    generation: int
 
 
 def enter(db: sqlite3.Connection, commit: Commit, time: Instant, now: StoreMillis, wall: WallMillis) -> None:
@@ -75,8 +70,9 @@ def _judge(
     """Enter the thresholds that these sums reached. `changed`: the counter that was set, reset or deleted."""
     names = json_of(deltas)
     heights = {counter: (generation, height) for counter, generation, height in db.execute(_HEIGHTS, (names,))}
-    for counter, (total, generation) in _totals(db, names).items():
-        before, value = bounded(total - deltas[counter]), bounded(total)
+    for counter, total in totals_of(db, names).items():
+        generation = total.guard.version
+        before, value = bounded(total.value - deltas[counter]), bounded(total.value)
         rule = rule_of(rules, counter)
         assert rule is not None, "it was chosen by the rules"  # noqa: S101
         its, height = heights.get(counter, (-1, 0))
@@ -86,14 +82,6 @@ def _judge(
         highest = value if counter == changed else max(before, value)
         if not known or rule.reached(height, highest):  # else it tells nothing new
             db.execute("REPLACE INTO heights VALUES (?, ?, ?)", (counter, generation, highest))
-
-
-def _totals(db: sqlite3.Connection, names: str) -> dict[str, _Total]:
-    totals: dict[str, _Total] = {}
-    for counter, _, version, _, count, _ in db.execute(TOTALS, (names,)):
-        before = totals.get(counter)
-        totals[counter] = _Total(count + (before.value if before else 0), version or 0)
-    return totals
 
 
 # The book, which one process reads.
@@ -203,7 +191,7 @@ class SqliteFeedBook:
             try:
                 (time,) = db.execute("SELECT time FROM store").fetchone()
                 names = json_of(counter for (counter,) in db.execute(_DUE, (now, limit)))
-                totals = _totals(db, names)
+                totals = totals_of(db, names)
                 rows = db.execute(_DUE_REACHED, (now, limit)).fetchall()
             finally:
                 db.execute("ROLLBACK")

@@ -129,7 +129,7 @@ class SqliteJobs:
 
     def __init__(self, database: Database, reserve: Reserve | None = None, room: ExportRoom | None = None) -> None:
         self._database = database
-        self._reserve = reserve
+        self._reserve = reserve or Reserve(database.path, 0)
         self._room = room
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
@@ -137,8 +137,7 @@ class SqliteJobs:
             there = _find(db, job.id)
             if there is not None:
                 return there, False
-            if self._reserve is not None:
-                self._reserve.check(db, 0, large=job.kind == EXPORT)
+            self._reserve.check(db, 0, large=job.kind == EXPORT)
             if owner := owner_of(job.id):
                 check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
@@ -168,8 +167,8 @@ class SqliteJobs:
                 return None
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
-            if self._reserve is not None:  # a job writes more the more counters there are, and it can wait
-                self._reserve.check(db, 0, large=bool(done.chunk))
+            # A job writes more the more counters there are, and it can wait.
+            self._reserve.check(db, 0, large=bool(done.chunk))
             if self._room is not None and done.chunk:
                 self._room.take(db, task.job, len(done.chunk))
             *numbers, examples = standing.progress.plus(done.progress)

@@ -14,13 +14,12 @@ names the release to use.
 import logging
 import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.model.errors import SettingsError
 from shared.sqlite.backup import copy, remove_unfinished
-from shared.sqlite.data_file import Log, sighting_of, sighting_without_log, uri_of
+from shared.sqlite.data_file import Log, opened, sighting_of, sighting_without_log
 
 _log = logging.getLogger(__name__)
 
@@ -331,7 +330,7 @@ def flaw_of_version(db: sqlite3.Connection, path: Path) -> str | None:
 def refuse_older(path: Path) -> None:
     """Raise `SettingsError` if opening the file converts it."""
     try:
-        with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True)) as db:
+        with opened(path, "ro") as db:
             version = version_of(db)
     except sqlite3.Error:
         return  # opening it says why

@@ -6,23 +6,12 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import (
-    MEMORY,
-    NETWORK,
-    SHARED,
-    DataFile,
-    mount_of,
-    mounts,
-    real,
-    uri_of,
-    why_unsafe,
-)
+from shared.sqlite.data_file import MEMORY, NETWORK, SHARED, DataFile, mount_of, mounts, opened, real, why_unsafe
 from shared.sqlite.database import SMALL_DISK, Database
 from shared.sqlite.schema import FIRST, flaw_of_room, flaw_of_version, newest, refuse_others, version_of
 
@@ -132,7 +121,7 @@ def of_file_system(folder: Path, table: str) -> Finding:
 
 def _file(path: Path) -> list[Finding]:
     try:
-        with closing(sqlite3.connect(f"{uri_of(path)}?mode=rw", uri=True, isolation_level=None)) as db:
+        with opened(path, "rw") as db:
             refuse_others(db, path)
             return [_version(db, path), _journal(db, path), _sound(db, path), _can_write(db, path)]
     except SettingsError as error:

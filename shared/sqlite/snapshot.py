@@ -5,23 +5,35 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-import orjson
-
 from shared.counters.pending import ids_of
 from shared.model.buckets import NEVER, Counts, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.dead_letters import entries_of_dead
 from shared.model.words import Guard, Total
 from shared.sqlite import buckets, receipts
+from shared.sqlite.database import json_of
 
 SLICE: Final = 200
 """Counters to read before other tasks get a turn."""
-TOTALS: Final = (
+_TOTALS: Final = (
     "SELECT value, coalesce(num_shards, 0), version, deleted, coalesce(count, 0), coalesce(updated, 0)"
     " FROM json_each(?) LEFT JOIN configs ON configs.counter = value LEFT JOIN guards ON guards.counter = value"
     " LEFT JOIN shards ON shards.counter = value AND shard < num_shards"
 )
 """A row for each shard; one for a counter without any."""
 _NO_GUARD: Final = Guard()
+
+
+def totals_of(db: sqlite3.Connection, counters: str) -> dict[str, Total]:
+    """The totals of these counters, which are a JSON array, without what dead receipts say of them."""
+    totals: dict[str, Total] = {}
+    for counter, num_shards, version, deleted, count, updated in db.execute(_TOTALS, (counters,)):
+        if counter in totals:  # another shard; sum() in SQL would fail beyond int64
+            before = totals[counter]
+            totals[counter] = before._replace(value=before.value + count, updated=max(before.updated, updated))
+        else:
+            guard = Guard(version, bool(deleted)) if version else _NO_GUARD
+            totals[counter] = Total(count, num_shards, guard, (), NEVER, "", updated)
+    return totals
 
 
 class SqliteSnapshot:
@@ -39,23 +51,13 @@ class SqliteSnapshot:
         for begin in range(0, len(names), SLICE):
             if begin:
                 await asyncio.sleep(0)
-            self._add_totals(totals, names[begin : begin + SLICE])
+            some = json_of(names[begin : begin + SLICE])
+            totals |= totals_of(self.db, some)
+            for counter, dead in receipts.dead_of(self.db, some).items():
+                entries, until = entries_of_dead(dead, counter)
+                totals[counter] = totals[counter]._replace(dead=entries, sure_until=until)
         ids = [key for total in totals.values() if total.dead for key in ids_of(total.dead)]
         return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
-
-    def _add_totals(self, totals: dict[str, Total], counters: Sequence[str]) -> None:
-        names = orjson.dumps(counters).decode()
-        for counter, num_shards, version, deleted, count, updated in self.db.execute(TOTALS, (names,)):
-            if counter in totals:  # another shard; sum() in SQL would fail beyond int64
-                before = totals[counter]
-                latest = max(before.updated, updated)
-                totals[counter] = before._replace(value=before.value + count, updated=latest)
-                continue
-            guard = Guard(version, bool(deleted)) if version else _NO_GUARD
-            totals[counter] = Total(count, num_shards, guard, (), NEVER, "", updated)
-        for counter, dead in receipts.dead_of(self.db, names).items():
-            entries, until = entries_of_dead(dead, counter)
-            totals[counter] = totals[counter]._replace(dead=entries, sure_until=until)
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         return await buckets.counts_of(self.db, counter, by, begin, end)

@@ -4,17 +4,15 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import orjson
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.errors import UnreadableError, amount
-from shared.model.words import Delivery, Envelope, Message
-from shared.sqlite.data_file import uri_of
+from shared.model.words import Envelope
+from shared.sqlite.broker import delivery_of
+from shared.sqlite.data_file import opened
 from shared.sqlite.database import Database
 from shared.sqlite.setup import SqliteSetup
 from shared.wire.codec import decode
@@ -43,9 +41,8 @@ class SpoolRows:
     async def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
         while rows := self._all(_READ, self._read_to, self._last, PAGE):
             for seq, data, attributes, published in rows:
-                delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
                 try:
-                    for envelope in decode(delivery, self._topic):
+                    for envelope in decode(delivery_of(seq, data, attributes, published), self._topic):
                         yield envelope, published
                 except UnreadableError:  # a newer version wrote it
                     self._met_unreadable = True
@@ -84,7 +81,7 @@ class Spooled(NamedTuple):
 
 def spooled_in(path: Path) -> Spooled:
     """The numbers of an existing file, which is not changed."""
-    with closing(sqlite3.connect(f"{uri_of(path)}?mode=rw", uri=True, isolation_level=None)) as db:
+    with opened(path, "rw") as db:
         return Spooled(*db.execute(_COUNT).fetchone())
 
 

@@ -9,11 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model.buckets import (
-    Instant,
-    StoreMillis,
-    WallMillis,
-)
+from shared.model.buckets import Instant, StoreMillis, WallMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -27,18 +23,7 @@ from shared.model.errors import (
 )
 from shared.model.imports import Mark
 from shared.model.receipts import Promise
-from shared.model.words import (
-    SHARD_FULL,
-    Commit,
-    FirstAdds,
-    Guard,
-    Receipt,
-    Receipts,
-    ShardAdd,
-    View,
-    last_name,
-    moved,
-)
+from shared.model.words import SHARD_FULL, Commit, FirstAdds, Guard, Receipt, Receipts, ShardAdd, View, last_name, moved
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets, feed, receipts
@@ -263,7 +248,7 @@ class SqliteStore:
 
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
-        self._reserve = reserve
+        self._reserve = reserve or Reserve(database.path, 0)
         self._clock = clock
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
@@ -280,7 +265,7 @@ class SqliteStore:
     async def apply(self, commit: Commit) -> Instant:
         def work(db: sqlite3.Connection) -> Instant:
             if commit.guard or commit.marks:  # new work; the rest was accepted before
-                self._check_room(db)
+                self._reserve.check(db, 0)
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -332,7 +317,7 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._check_room(db)
+            self._reserve.check(db, 0)
             if make or _number_of(db, counter):
                 _make(db, _as_json({counter: 0}), num_shards, num_shards)
             return _number_of(db, counter)
@@ -341,7 +326,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._check_room(db)
+            self._reserve.check(db, 0)
             return _compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
@@ -416,10 +401,6 @@ class SqliteStore:
             return _sweep(db, now, limit)
 
         return await self.database.write(work)
-
-    def _check_room(self, db: sqlite3.Connection) -> None:
-        if self._reserve is not None:
-            self._reserve.check(db, 0)
 
     def _counters(self, query: str, *values: str | int) -> list[str]:
         return [counter for (counter,) in self._read(query, *values)]
