@@ -117,7 +117,7 @@ async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
     async with AsyncExitStack() as stack:
         stores = []
         for _ in range(WRITERS_ON_EMULATOR):
-            store = DatastoreStore(DatastoreClient(PROJECT, "", clock, host), place, clock)
+            store = DatastoreStore(DatastoreClient(place, clock, host))
             stack.push_async_callback(store.close)
             stores.append(store)
         yield stores

@@ -49,10 +49,9 @@ class _Space:
         self.host = host
         self.namespace = f"jobs-{uuid4().hex}"
         self.clock = SystemClock()
-        self._client = DatastoreClient(PROJECT, "", self.clock, host)
-        place = DatastorePlace(PROJECT, namespace=self.namespace)
-        self.store = DatastoreStore(self._client, place, self.clock)
-        self.jobs = DatastoreJobs(self._client, place, self.store)
+        self._client = DatastoreClient(DatastorePlace(PROJECT, namespace=self.namespace), self.clock, host)
+        self.store = DatastoreStore(self._client)
+        self.jobs = DatastoreJobs(self._client)
         self.names = [f"account:{number:06}" for number in range(counters)]
 
     async def close(self) -> None:

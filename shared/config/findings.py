@@ -1,6 +1,7 @@
 """What a check of the set-up finds: a mark, the part, and a sentence. Pure."""
 
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, Protocol
 
 from shared.model.receipts import DAY_SECONDS
 
@@ -21,6 +22,18 @@ class Finding(NamedTuple):
     mark: str
     part: str
     said: str
+
+
+class Setup(Protocol):
+    """A part of the set-up, which operators make and check before anything runs."""
+
+    def provision(self) -> AsyncIterator[Finding]:
+        """Make what is missing, and report it. What exists and is wrong is a FAIL. A second run changes nothing."""
+        ...
+
+    def findings(self) -> AsyncIterator[Finding]:
+        """Look at everything, within a bounded time. What cannot be reached is a finding, too: nothing is raised."""
+        ...
 
 
 def of_clock(part: str, ahead: float) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from shared.datastore.buckets import NAME, entity_adds, fill, followed_in, keep_followed
 from shared.datastore.client import DatastoreClient
 from shared.datastore.jobs import insert
-from shared.datastore.keys import DatastorePlace, by_name, integer, name_of, write
+from shared.datastore.keys import integer, name_of, version_of, write
 from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.jobs import JobState
@@ -22,24 +22,24 @@ _TRIES: Final = 10
 class DatastoreArrivals:
     """Implements `Arrivals`."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
+        self._place = client.place
 
     async def follow(self, followed: Sequence[Followed]) -> None:
         async def once() -> None:
             found = await self._client.look_up_one(self._place.receipt(NAME))
             latest = max((one.until for one in followed), default=0)
-            known = await followed_in(self._client, self._place, found, None, unknown=latest)
+            known = await followed_in(self._client, found, None, unknown=latest)
             for one in followed:
                 known = followed_too(known, one)
-            await keep_followed(self._client, self._place, found, known)
+            await keep_followed(self._client, found, known)
 
         await insist(once, ContendedError, tries(_TRIES), after_conflict())
 
     async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
         keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
-        found = by_name((await self._client.look_up(keys)).entities)
+        found = await self._client.find(keys)
         return [self._held(found, one) for one in counts]
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
@@ -47,12 +47,12 @@ class DatastoreArrivals:
         while some := list(islice(adds, AT_ONCE)):
 
             async def once(some: Sequence[Any] = some) -> None:
-                found = by_name((await self._client.look_up(add.key for add in some)).entities)
+                found = await self._client.find(add.key for add in some)
                 request = self._client.commit_request()
                 for add in some:
                     there = found.get(name_of(add.key))
                     before = self._place.entity(add.key) if there is None else there.entity
-                    fill(write(request, before, there.version if there is not None else 0), add, self._place)
+                    fill(write(request, before, version_of(there)), add, self._place)
                 await self._client.commit_over(request)
 
             await insist(once, ContendedError, tries(_TRIES), after_conflict())
@@ -60,7 +60,7 @@ class DatastoreArrivals:
     async def keep(self, jobs: Sequence[JobState]) -> None:
         for job in jobs:
             with suppress(AlreadyAppliedError):
-                await insert(self._client, self._place, job)
+                await insert(self._client, job)
 
     def _held(self, found: Mapping[tuple[str, str], Any], one: BucketAdd) -> int | None:
         (add,) = entity_adds(self._place, ByTime((one,)))

@@ -12,7 +12,6 @@ from shared.datastore.keys import (
     DatastorePlace,
     Key,
     Operator,
-    by_name,
     flaw_of,
     inexact,
     integer,
@@ -20,7 +19,6 @@ from shared.datastore.keys import (
     only_over,
     query_of,
     said,
-    unindexed,
     where,
     whole,
     write,
@@ -82,9 +80,9 @@ class BlindBuckets:
     it, which stopped at 2^62.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
+        self._place = client.place
         self._full: set[tuple[str, str]] = set()
 
     async def add(self, request: Any, by_time: ByTime | None) -> dict[int, EntityAdd]:
@@ -93,7 +91,7 @@ class BlindBuckets:
         full = {place: add.shard for add in adds for place in add.places() if place in self._full}
         self._full -= full.keys()  # others may empty it, and then it must not count as full
         big = [add for add in adds if any(map(is_big, add.sums.values()))]
-        found = by_name((await self._client.look_up(add.key for add in big)).entities) if big else {}
+        found = await self._client.find(add.key for add in big) if big else {}
         shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add)}
         if shards:
             raise ShardFullError(shards)
@@ -128,18 +126,18 @@ class BlindBuckets:
 
 
 async def entities_at(
-    client: DatastoreClient, place: DatastorePlace, time: Instant, *, counter: str, by: str, begin: int, end: int
+    client: DatastoreClient, time: Instant, *, counter: str, by: str, begin: int, end: int
 ) -> list[Any]:
     """The entities that hold buckets of this range, at `time`."""
     if begin >= end:
         return []
     many = IN_ENTITY[by]
     numbers = index_of(by, begin) // many, index_of(by, end - 1) // many + 1
-    query = query_of(place.kinds.buckets, _PAGE, order=KEY)
-    first, behind = (_key(place, (counter, by, _number(number))) for number in numbers)
+    query = query_of(client.place.kinds.buckets, _PAGE, order=KEY)
+    first, behind = (_key(client.place, (counter, by, _number(number))) for number in numbers)
     where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
     where(query, KEY, Operator.LESS_THAN, key_value=behind)
-    return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
+    return [one async for page in client.pages(query, read_time=time) for one in page]
 
 
 def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -> dict[WallMillis, int]:
@@ -232,9 +230,9 @@ _TRIES: Final = 10
 class FollowedRules:
     """Makes the promises of one process. Flushers with the same rules share them."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
+        self._place = client.place
         self._ours = Followed((), 0)
 
     async def promise(self, rules: Rules, now: StoreMillis) -> None:
@@ -244,63 +242,50 @@ class FollowedRules:
 
     async def _promise(self, rules: Rules, now: StoreMillis) -> Followed:
         found = await self._client.look_up_one(self._place.receipt(NAME))
-        there = await followed_in(self._client, self._place, found, None, unknown=now + FORCE)
+        there = await followed_in(self._client, found, None, unknown=now + FORCE)
         for one in there if found else ():
             if one.rules == rules and one.until >= now + FORCE - RENEWED:
                 return one
         ours = Followed(rules, now + FORCE)
-        await keep_followed(self._client, self._place, found, followed_too(there, ours))
+        await keep_followed(self._client, found, followed_too(there, ours))
         return ours
 
 
-async def keep_followed(
-    client: DatastoreClient, place: DatastorePlace, found: Any, followed: Iterable[Followed]
-) -> None:
+async def keep_followed(client: DatastoreClient, found: Any, followed: Iterable[Followed]) -> None:
     """Write the followed rules over the entity that was found. `ContendedError` if it has changed since."""
-    request = client.commit_request()
-    entity = write(request, place.entity(place.receipt(NAME)), found.version if found else 0)
-    unindexed(entity, _ALL).blob_value = text_of(followed).encode()
-    await client.commit_over(request)
+    await client.overwrite(client.place.receipt(NAME), found, _ALL, blob_value=text_of(followed).encode())
 
 
-async def followed_at(client: DatastoreClient, place: DatastorePlace, time: Instant) -> Sequence[Followed]:
+async def followed_at(client: DatastoreClient, time: Instant) -> Sequence[Followed]:
     """Which rules were followed, as far as the store knew it at `time`."""
-    found = await client.look_up_one(place.receipt(NAME), read_time=time)
-    return await followed_in(client, place, found, time, unknown=FOR_EVER)
+    found = await client.look_up_one(client.place.receipt(NAME), read_time=time)
+    return await followed_in(client, found, time, unknown=FOR_EVER)
 
 
-async def followed_in(
-    client: DatastoreClient, place: DatastorePlace, found: Any, time: Instant | None, *, unknown: int
-) -> Sequence[Followed]:
+async def followed_in(client: DatastoreClient, found: Any, time: Instant | None, *, unknown: int) -> Sequence[Followed]:
     """`unknown`: until when no rules were followed if there are counts, and nobody has ever promised anything. They are
     of another application.
     """
     if found:
         return followed_of(found.entity.properties[_ALL].blob_value)
-    query = query_of(place.kinds.shard, 1, keys_only=True)
-    async for page in client.pages(place.partition, query, read_time=time):
+    query = query_of(client.place.kinds.shard, 1, keys_only=True)
+    async for page in client.pages(query, read_time=time):
         if page:
             return [Followed((), unknown)]
     return []
 
 
-async def closed_at(
-    client: DatastoreClient, place: DatastorePlace, time: Instant | None = None, transaction: bytes = b""
-) -> WallMillis:
+async def closed_at(client: DatastoreClient, time: Instant | None = None, transaction: bytes = b"") -> WallMillis:
     """The end of the closed periods, as the store knew it at `time`, or for a transaction, as in `look_up_one`."""
-    return _closed(await client.look_up_one(place.receipt(CLOSED), read_time=time, transaction=transaction))
+    return _closed(await client.look_up_one(client.place.receipt(CLOSED), read_time=time, transaction=transaction))
 
 
-async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
+async def close(client: DatastoreClient, until: WallMillis) -> None:
 
     async def once() -> None:
-        found = await client.look_up_one(place.receipt(CLOSED))
-        if until <= _closed(found):
-            return
-        request = client.commit_request()
-        entity = write(request, place.entity(place.receipt(CLOSED)), found.version if found else 0)
-        unindexed(entity, CLOSED).integer_value = until
-        await client.commit_over(request)
+        found = await client.look_up_one(client.place.receipt(CLOSED))
+        if until > _closed(found):
+            await client.overwrite(client.place.receipt(CLOSED), found, CLOSED, integer_value=until)
 
     await insist(once, ContendedError, tries(_TRIES), after_conflict())
 

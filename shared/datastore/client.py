@@ -14,7 +14,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
 from google.cloud.datastore_v1.types import datastore as _types
 
-from shared.datastore.keys import Key, delete, rewrite
+from shared.datastore.keys import DatastorePlace, Key, delete, name_of, rewrite, unindexed, version_of, write
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 from shared.runtime import metrics
@@ -186,6 +186,8 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default, in which all calls would fail
 )
+HEARD: Final = 30.0
+"""Seconds in which a response that told the server's time is recent enough to decide how old something is."""
 FRESH: Final = 20.0
 """Seconds for which a new transaction is surely open. The server closes one that is idle for 60 seconds."""
 _COUNT: Final = "count"
@@ -208,16 +210,19 @@ class Found(NamedTuple):
 
 
 class DatastoreClient:
-    """Create it inside the running event loop. All methods raise only Countersink's own errors."""
+    """Calls the server of one place. Create it inside the running event loop. All methods raise only Countersink's own
+    errors.
+    """
 
-    def __init__(self, project: str, database: str, clock: Clock, host: str = "") -> None:
+    def __init__(self, place: DatastorePlace, clock: Clock, host: str = "") -> None:
         """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
+        self.place = place
+        self.clock = clock
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES_WRITTEN
         self.time = EmulatorTime(clock) if host else ServerTime()
         self.skew = Skew("Datastore's")
-        self._clock = clock
-        self._ids = {"project_id": project, "database_id": database}
+        self._ids = {"project_id": place.project, "database_id": place.database}
         self._header = (("x-goog-request-params", "&".join(f"{k}={quote(v, safe='')}" for k, v in self._ids.items())),)
         self._stubs = {
             method: self._channel.unary_unary(
@@ -259,11 +264,11 @@ class DatastoreClient:
         """Raises `MissingError` if an entity to be updated is gone, and `ContendedError` if one has another version."""
         if request.ByteSize() > self.most_bytes:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
-        begun = self._clock.monotonic()
+        begun = self.clock.monotonic()
         try:
             response = await self._call("Commit", request)
         except RefusedError as error:
-            if request.transaction and self._clock.monotonic() - begun > FRESH:
+            if request.transaction and self.clock.monotonic() - begun > FRESH:
                 raise TransientError(f"the transaction was open for too long: {error}") from error
             raise
         deletes = sum(mutation.HasField("delete") for mutation in request.mutations)
@@ -280,15 +285,45 @@ class DatastoreClient:
         except (AlreadyAppliedError, MissingError) as error:
             raise ContendedError(str(error)) from error
 
+    async def overwrite(self, key: Key, found: Any, name: str, **value: Any) -> None:
+        """Write an entity with this one property over what was found of it, which is None if there was nothing. `value`
+        is one field of a protobuf `Value`. `ContendedError` if it was written since.
+        """
+        request = self.commit_request()
+        entity = write(request, self.place.entity(key), version_of(found))
+        for field, content in value.items():
+            setattr(unindexed(entity, name), field, content)
+        await self.commit_over(request)
+
+    def told(self) -> Instant:
+        """The server's clock shows at least this; 0 until it has answered once."""
+        return self.time.bound(self.clock.monotonic())
+
+    async def now(self, age: float) -> Instant:
+        """The server's time: the last that it told within `age` seconds, plus what has passed since; or that of a look
+        that begins now.
+        """
+        if self.time.age(self.clock.monotonic()) > age:
+            await self.look_now()
+        return self.told()
+
+    async def look_now(self) -> Instant:
+        """The instant of a look that begins now."""
+        return (await self.look_up([self.place.nothing()])).time
+
     def _hear(self, time: Instant) -> None:
-        self.time.hear(time, self._clock.monotonic())
-        self.skew.saw(self._clock.now() - time / 1_000_000)
+        self.time.hear(time, self.clock.monotonic())
+        self.skew.saw(self.clock.now() - time / 1_000_000)
 
     async def look_up_one(self, key: Key, *, read_time: Instant | None = None, transaction: bytes = b"") -> Any:
         """An entity, as a whole EntityResult; None if it does not exist. With a transaction: if it changes before that
         commits, the commit fails.
         """
         return next(iter((await self._look_up([key], read_time, transaction)).entities), None)
+
+    async def find(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> dict[tuple[str, str], Any]:
+        """Look up any number of keys. Returns what there is, by kind and name."""
+        return {name_of(one.entity.key): one for one in (await self.look_up(keys, read_time=read_time)).entities}
 
     async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
         """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
@@ -310,7 +345,7 @@ class DatastoreClient:
             if transaction:
                 request.read_options.transaction = transaction
             # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
-            limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
+            limit, backoff = within(MOST_AHEAD, self.clock), Backoff(AHEAD_STEP, AHEAD_STEP)
             response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)
             if read_time is None:
                 time = max(time, self._time_of_look(response))
@@ -362,13 +397,13 @@ class DatastoreClient:
             request.mutations.add().delete.CopyFrom(key)
         await self.commit_over(request)
 
-    async def query(self, partition: Any, query: Any, *, read_time: Instant | None = None) -> list[Any]:
+    async def query(self, query: Any, *, read_time: Instant | None = None) -> list[Any]:
         """All results, or `limit` of them: strongly consistent, or at a `read_time` (microseconds)."""
         results: list[Any] = []
         limit = query.limit.value
         while True:
             request = self.request("RunQuery")
-            request.partition_id.CopyFrom(partition)
+            request.partition_id.CopyFrom(self.place.partition)
             request.query.CopyFrom(query)
             request.query.limit.value = limit - len(results)
             await self._read_at(request, read_time)
@@ -380,10 +415,14 @@ class DatastoreClient:
                 return results
             query.start_cursor = batch.end_cursor
 
-    async def count(self, partition: Any, query: Any, most: int) -> int:
+    async def names(self, query: Any) -> list[str]:
+        """The names of the entities that the query has, as `query` returns them."""
+        return [name_of(one.entity.key)[1] for one in await self.query(query)]
+
+    async def count(self, query: Any, most: int) -> int:
         """How many results the query has; `most` if it has more. Strongly consistent."""
         request = self.request("RunAggregationQuery")
-        request.partition_id.CopyFrom(partition)
+        request.partition_id.CopyFrom(self.place.partition)
         request.aggregation_query.nested_query.CopyFrom(query)
         request.aggregation_query.aggregations.add(alias=_COUNT).count.up_to.value = most
         (result,) = (await self._call("RunAggregationQuery", request)).batch.aggregation_results
@@ -391,11 +430,11 @@ class DatastoreClient:
         _READS.inc(1 + counted // _COUNTED_FOR_ONE)
         return counted
 
-    async def pages(self, partition: Any, query: Any, *, read_time: Instant | None) -> AsyncIterator[Sequence[Any]]:
+    async def pages(self, query: Any, *, read_time: Instant | None) -> AsyncIterator[Sequence[Any]]:
         """All results, as pages of `query.limit` whole entities; at the instant `read_time` (micros), if given."""
         while True:
             request = self.request("RunQuery")
-            request.partition_id.CopyFrom(partition)
+            request.partition_id.CopyFrom(self.place.partition)
             request.query.CopyFrom(query)
             await self._read_at(request, read_time)
             # A scan takes many calls, so one that fails must not end it.
@@ -413,7 +452,7 @@ class DatastoreClient:
     async def _read_at(self, request: Any, read_time: Instant | None) -> None:
         if read_time is None:
             return
-        if wait := self.time.wait(read_time, self._clock.monotonic()):
+        if wait := self.time.wait(read_time, self.clock.monotonic()):
             await asyncio.sleep(wait)
         request.read_options.read_time.FromMicroseconds(read_time)
 

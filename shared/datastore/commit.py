@@ -21,13 +21,13 @@ from shared.datastore.keys import (
     NUM_SHARDS,
     DatastorePlace,
     Key,
-    by_name,
     inexact,
     name_of,
     number_in,
     only_over,
     transform,
     unindexed,
+    version_of,
     whole,
     write,
 )
@@ -47,7 +47,6 @@ from shared.model.errors import (
 from shared.model.feed import NOTHING, Told
 from shared.model.imports import Mark
 from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd, number_for, was_compacted
-from shared.runtime.clock import Clock
 from shared.runtime.retry import after_conflict
 
 # Adds up what a commit adds to each shard, because a request may contain each key only once. Pure.
@@ -90,24 +89,22 @@ TOTAL: Final = "total"
 _Entity: Final = _entity.Entity.pb()
 
 
-async def find(
-    client: DatastoreClient, place: DatastorePlace, source: str, counters: Sequence[str]
-) -> Mapping[str, int]:
-    found = await client.look_up(_key(place, source, counter) for counter in dict.fromkeys(counters))
+async def find(client: DatastoreClient, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+    found = await client.look_up(_key(client.place, source, counter) for counter in dict.fromkeys(counters))
     return {one.entity.properties[COUNTER].string_value: _total(one.entity) for one in found.entities}
 
 
-async def move(client: DatastoreClient, place: DatastorePlace, request: Any, marks: Sequence[Mark]) -> None:
+async def move(client: DatastoreClient, request: Any, marks: Sequence[Mark]) -> None:
     """Add the moves to the request. `ChangedError` if a mark does not hold the number that the import saw."""
     if not marks:
         return
-    keys = {mark: _key(place, mark.source, mark.counter) for mark in marks}
-    found = by_name((await client.look_up(keys.values())).entities)
+    keys = {mark: _key(client.place, mark.source, mark.counter) for mark in marks}
+    found = await client.find(keys.values())
     for mark, key in keys.items():
         one = found.get(name_of(key))
         if (_total(one.entity) if one else 0) != mark.seen:
             raise ChangedError(f"{mark.counter} has been imported meanwhile")
-        write(request, _made(key, mark), one.version if one else 0)
+        write(request, _made(key, mark), version_of(one))
 
 
 def _key(place: DatastorePlace, source: str, counter: str) -> Key:
@@ -141,7 +138,7 @@ def _made(key: Key, mark: Mark) -> Any:
 # Changes the guards of counters: sets, over the version that they read, and dead receipts, which mark them.
 
 
-async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> str:
+async def guard(client: DatastoreClient, request: Any, commit: Commit) -> str:
     """Add to the request what the commit changes in guards. Returns the receipt of the set before, if this is a set.
 
     A set changes the guard of its counter over the version that it read, or the commit fails. A dead receipt with a
@@ -153,14 +150,14 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
     if not counters:
         return ""
     set_before = ""
-    found = (await client.look_up(place.guard(counter) for counter in counters)).entities
-    guards = {name_of(one.entity.key)[1]: one for one in found}
-    for counter in sorted(counters):
-        there = guards.get(counter)
-        entity = place.entity(place.guard(counter))
+    keys = {counter: client.place.guard(counter) for counter in sorted(counters)}
+    found = await client.find(keys.values())
+    for counter, key in keys.items():
+        there = found.get(name_of(key))
+        entity = client.place.entity(key)
         if there is not None:
             entity.CopyFrom(there.entity)
-        version = there.version if there is not None else 0
+        version = version_of(there)
         if commit.guard is not None and commit.guard[0] == counter:
             version = commit.guard[1].version
             entity.properties[DELETED].boolean_value = commit.guard[1].deleted
@@ -185,11 +182,12 @@ def _marked(commit: Commit) -> Collection[str]:
     return {counter for receipt in (*commit.receipts, *commit.revived) for counter in receipt.counters}
 
 
-async def check(client: DatastoreClient, place: DatastorePlace, commit: Commit) -> None:
+async def check(client: DatastoreClient, commit: Commit) -> None:
     """Raise the reason why such a commit failed, if it was a receipt or the guard. The server does not always say."""
     if not depends(commit):
         return
     counter, (seen, _) = commit.guard or ("", Guard())
+    place = client.place
     guarded = [place.guard(counter)] if commit.guard else []
     found = (await client.look_up([*guarded, *(place.receipt(receipt.key) for receipt in commit.receipts)])).entities
     guards = [one.version for one in found if one.entity.key.path[-1].kind == place.kinds.guard]
@@ -211,12 +209,12 @@ _ENDS: Final = (2**63 - 1, -(2**63))
 class TransformWriter:
     """Applies commits. Never send a transform to a server that has not passed the probe."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
-        self._clock = clock
+        self._place = client.place
+        self._clock = client.clock
         self._memory = ShardMemory()
-        self._buckets = BlindBuckets(client, place)
+        self._buckets = BlindBuckets(client)
 
     async def apply(self, commit: Commit, told: Told = NOTHING) -> Instant:
         """`told`: the rules by which the commit owes what it changes to the receiver of the feed."""
@@ -228,7 +226,7 @@ class TransformWriter:
             try:
                 return await self._apply(commit, sums, told)
             except (AlreadyAppliedError, ContendedError) as error:
-                await check(self._client, self._place, commit)
+                await check(self._client, commit)
                 if isinstance(error, AlreadyAppliedError) and not depends(commit):
                     raise
                 await backoff.wait()
@@ -283,11 +281,9 @@ class TransformWriter:
         return standings
 
     async def _look(self, shards: Collection[Shard], sums: Sums) -> dict[Shard, ShardState]:
-        place = self._place
-        configs = {counter: place.config(counter) for counter, _ in shards}
-        keys = {shard: place.shard(*shard) for shard in shards}
-        entities = (await self._client.look_up([*configs.values(), *keys.values()])).entities
-        found = by_name(entities)
+        configs = {counter: self._place.config(counter) for counter, _ in shards}
+        keys = {shard: self._place.shard(*shard) for shard in shards}
+        found = await self._client.find([*configs.values(), *keys.values()])
         standings = {}
         for shard, key in keys.items():
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
@@ -316,7 +312,7 @@ class TransformWriter:
         elif commit.bounds.epoch is not None or (by_time is not None and by_time.adds):
             request.transaction = await self._client.begin()
         if by_time is not None and by_time.adds:
-            closed = await closed_at(self._client, self._place, transaction=request.transaction)
+            closed = await closed_at(self._client, transaction=request.transaction)
             by_time = by_time._replace(adds=tuple(moved(by_time.adds, closed, FOR_EVER)))
         for shard, delta in sums.shards.items():
             self._add(request, shard, delta, standings[shard])
@@ -325,12 +321,12 @@ class TransformWriter:
         owe(request, self._place, sums.shards, told)
         for receipt in commit.receipts:
             request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-        await revive(self._client, self._place, request, commit.revived)
-        note(request, self._place, commit, told, await guard(self._client, self._place, request, commit))
-        await move(self._client, self._place, request, commit.marks)
+        await revive(self._client, request, commit.revived)
+        note(request, self._place, commit, told, await guard(self._client, request, commit))
+        await move(self._client, request, commit.marks)
         buckets = await self._buckets.add(request, by_time)
         if commit.bounds.epoch is not None:  # last, since others wait while the fleet is read and nothing is committed
-            await check_epoch(self._client, self._place, request.transaction, commit.bounds.epoch)
+            await check_epoch(self._client, request.transaction, commit.bounds.epoch)
         response = await self._client.commit(request)
         self._buckets.learn(response, buckets)
         now = self._clock.monotonic()
@@ -346,7 +342,7 @@ class TransformWriter:
         was begun, so the process may be suspended anywhere.
         """
         transaction = await self._client.begin()
-        latest = StoreMillis(millis(self._client.time.bound(self._clock.monotonic())) + TRANSACTION)
+        latest = StoreMillis(millis(self._client.told()) + TRANSACTION)
         if latest > until:
             raise LateError(latest)
         return transaction

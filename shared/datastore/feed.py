@@ -41,7 +41,6 @@ from shared.model.feed import Change, Reach, Told, told_of
 from shared.model.words import Lately
 from shared.ports.feed import Owed, Waiting
 from shared.ports.store import CounterNames, Snapshots, StoreClock
-from shared.runtime.clock import Clock
 
 BELIEVED: Final = 60.0
 """Seconds for which a process that commits follows the rules without a look."""
@@ -94,10 +93,9 @@ def _part(request: Any, key: Key, name: str, value: str) -> Any:
 class RulesFollowed:
     """The rules in the store, as a process that commits knows them."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
-        self._clock = clock
+        self._clock = client.clock
         self._looked = -inf
         self._told = told_of("")
         self._until = StoreMillis(0)
@@ -108,9 +106,9 @@ class RulesFollowed:
         """
         now = self._clock.monotonic()
         if now - self._looked > BELIEVED:
-            found = await self._client.look_up([_feed_key(self._place)])
+            found = await self._client.look_up([_feed_key(self._client.place)])
             self._told = told_of(_text(found.entities[0].entity, _RULES) if found.entities else "")
-            time = found.time or self._client.time.bound(self._clock.monotonic())
+            time = found.time or self._client.told()
             self._until = StoreMillis(millis(time) + FOLLOWED)
             self._looked = now
         return self._told, self._until
@@ -123,14 +121,12 @@ class _Store(Snapshots, CounterNames, StoreClock, Protocol):
 class DatastoreFeedBook:
     """The flusher with the lease reports. For a moment, two may: then the receiver gets events twice."""
 
-    def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, store: _Store, clock: Clock, lease: float
-    ) -> None:
+    def __init__(self, client: DatastoreClient, store: _Store, lease: float) -> None:
         """`lease`: seconds after which another flusher reports, if this one does not renew its lease."""
         self._client = client
-        self._place = place
+        self._place = client.place
         self._store = store
-        self._clock = clock
+        self._clock = client.clock
         self._id = uuid4().hex
         self._lease = lease
         self._asked = self._renewed = -inf
@@ -139,8 +135,8 @@ class DatastoreFeedBook:
         self._swept: str | None = None
         self._covered: Mapping[str, int] = {}
         self._text, self._version, self._now = "", 0, StoreMillis(0)
-        self._judge = Judge(client, place, store)
-        self._owed, self._reached = _Pages(client, place, place.kinds.owed), _Pages(client, place, place.kinds.reached)
+        self._judge = Judge(client, store)
+        self._owed, self._reached = _Pages(client, client.place.kinds.owed), _Pages(client, client.place.kinds.reached)
         self._read: Mapping[str, Sequence[Any]] = {}
         self._next: Lately[Hashable, float] = Lately(MOST_NOT_DUE)
         """When a counter or what it reached may be reported, by the clock of this process."""
@@ -157,7 +153,7 @@ class DatastoreFeedBook:
         before = _text(seen.entity, _RULES) if seen is not None else ""
         if not text and not before:
             return False
-        now = millis(found.time or self._client.time.bound(begun))
+        now = millis(found.time or self._client.told())
         if seen is not None and _is_held(seen.entity, now) and _text(seen.entity, _HOLDER) != self._id:
             self._renewed, self._due = -inf, {}
             return False
@@ -331,17 +327,16 @@ class DatastoreFeedBook:
 class _Pages:
     """Keys of a kind, page by page, and again from the first one after the last: none has to wait for those before."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, kind: str) -> None:
+    def __init__(self, client: DatastoreClient, kind: str) -> None:
         self._client = client
-        self._place = place
         self._kind = kind
         self._after = ""
 
     async def next(self) -> Sequence[Key]:
         query = query_of(self._kind, PAGE, order=KEY, keys_only=True)
         if self._after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(self._kind, self._after))
-        keys = [one.entity.key for one in await self._client.query(self._place.partition, query)]
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._client.place.key(self._kind, self._after))
+        keys = [one.entity.key for one in await self._client.query(query)]
         self._after = name_of(keys[-1])[1] if len(keys) == PAGE else ""
         return keys
 

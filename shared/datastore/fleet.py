@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, Final
 
 from shared.datastore.client import DatastoreClient, micros
-from shared.datastore.keys import PROBE, DatastorePlace, Key, name_of, query_of, unindexed, write
+from shared.datastore.keys import PROBE, DatastorePlace, Key, query_of, unindexed, write
 from shared.model.buckets import BEGINNING, StoreMillis
 from shared.model.errors import ChangedError, ContendedError, TransientError
 from shared.model.fleet import NONE, Fleet, first, read, written
 from shared.ports.store import FleetLook, Left
-from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, insist, tries
 
 TRIES: Final = 20
@@ -30,11 +29,11 @@ def _left_key(place: DatastorePlace, member: str) -> Key:
     return place.key(place.kinds.fleet, f"left by {member}")
 
 
-async def check_epoch(client: DatastoreClient, place: DatastorePlace, transaction: bytes, nonce: str) -> None:
+async def check_epoch(client: DatastoreClient, transaction: bytes, nonce: str) -> None:
     """Raise `ChangedError` unless the fleet names the overlay with this nonce, and does so when the transaction
     commits.
     """
-    found = await client.look_up_one(fleet_key(place), transaction=transaction)
+    found = await client.look_up_one(fleet_key(client.place), transaction=transaction)
     overlay = _fleet_in(found).overlay if found else NONE
     if overlay.nonce == nonce:
         return
@@ -50,10 +49,9 @@ def _fleet_in(found: Any) -> Fleet:
 class DatastoreFleetBook:
     """The entity takes about one write a second, so a hundred processes that start together wait for each other."""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
-        self._clock = clock
+        self._place = client.place
 
     async def look(self) -> FleetLook:
         return (await self._look())[0]
@@ -85,14 +83,14 @@ class DatastoreFleetBook:
     async def _used(self) -> bool:
         """Whether the store holds any receipt. The probes of processes that start at the same time are none."""
         query = query_of(self._place.kinds.receipt, MOST_PROBES + 1, keys_only=True)
-        names = [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]
+        names = await self._client.names(query)
         return len(names) > MOST_PROBES or not all(name.startswith(PROBE) for name in names)
 
     async def _look(self) -> tuple[FleetLook, int]:
         """The fleet, and the version of its entity; 0 if there is none."""
         found = await self._client.look_up_one(fleet_key(self._place))
-        told = self._client.time.bound(self._clock.monotonic())
-        now = StoreMillis(told // 1000 if told else int(self._clock.now() * 1000))
+        told = self._client.told()
+        now = StoreMillis(told // 1000 if told else int(self._client.clock.now() * 1000))
         if found is None:
             return FleetLook(Fleet(), BEGINNING, now), 0
         return FleetLook(_fleet_in(found), micros(found.update_time), now), int(found.version)

@@ -8,19 +8,7 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.keys import (
-    KEY,
-    DatastorePlace,
-    Key,
-    Operator,
-    flaw_of,
-    name_of,
-    query_of,
-    said,
-    shard_of,
-    where,
-    whole,
-)
+from shared.datastore.keys import KEY, Key, Operator, flaw_of, name_of, query_of, said, shard_of, where, whole
 from shared.model.errors import SettingsError, TransientError
 from shared.model.imports import MOST_FOREIGN_SHARDS, By, Foreign, Source, Variant
 from shared.model.words import shard_key
@@ -36,7 +24,6 @@ class Kind(NamedTuple):
     """One kind in a namespace."""
 
     client: DatastoreClient
-    place: DatastorePlace
     kind: str
 
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
@@ -47,7 +34,7 @@ class Kind(NamedTuple):
         return where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name)) if name else query
 
     def key(self, name: str) -> Key:
-        return self.place.key(self.kind, name)
+        return self.client.place.key(self.kind, name)
 
     async def entities(self, query: Any) -> AsyncIterator[Any]:
         async for page in self.pages(query):
@@ -55,8 +42,7 @@ class Kind(NamedTuple):
                 yield entity
 
     async def pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
-        partition = self.key("any").partition_id
-        async for results in self.client.pages(partition, query, read_time=None):
+        async for results in self.client.pages(query, read_time=None):
             yield [one.entity for one in results]
 
 
@@ -90,11 +76,11 @@ class SourceByConfig:
 
     name = ""
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, variant: Variant) -> None:
+    def __init__(self, client: DatastoreClient, variant: Variant) -> None:
         self._client = client
         self._variant = variant
-        self._configs = Kind(client, place, variant.config)
-        self._shards = Kind(client, place, variant.shard)
+        self._configs = Kind(client, variant.config)
+        self._shards = Kind(client, variant.shard)
 
     async def counter(self, name: str) -> Foreign | None:
         config = await self._client.look_up_one(self._configs.key(name))
@@ -179,7 +165,6 @@ QueryFor = Callable[[str], Any]
 
 def source_in(
     client: DatastoreClient,
-    place: DatastorePlace,
     variant: Variant,
     *,
     name: str,
@@ -190,11 +175,11 @@ def source_in(
     there; or the counters to read, if each is a kind of its own.
     """
     ways: dict[By, Any] = {
-        By.CONFIG: lambda: SourceByConfig(client, place, variant),
-        By.LABEL: lambda: by_label(Kind(client, place, kind or variant.shard), variant),
-        By.PARENT: lambda: by_parent(Kind(client, place, variant.shard), variant),
-        By.KIND: lambda: SourceKinds(client, place, variant, names),
-        By.ALL: lambda: by_kind(Kind(client, place, kind or variant.shard), variant, *names),
+        By.CONFIG: lambda: SourceByConfig(client, variant),
+        By.LABEL: lambda: by_label(Kind(client, kind or variant.shard), variant),
+        By.PARENT: lambda: by_parent(Kind(client, variant.shard), variant),
+        By.KIND: lambda: SourceKinds(client, variant, names),
+        By.ALL: lambda: by_kind(Kind(client, kind or variant.shard), variant, *names),
     }
     source: Source = ways[variant.by]()
     source.name = name
@@ -269,16 +254,13 @@ class SourceKinds:
 
     name = ""
 
-    def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, variant: Variant, known: Collection[str]
-    ) -> None:
+    def __init__(self, client: DatastoreClient, variant: Variant, known: Collection[str]) -> None:
         self._client = client
-        self._place = place
         self._variant = variant
         self._known = known
 
     async def counter(self, name: str) -> Foreign | None:
-        shards = Kind(self._client, self._place, f"{self._variant.shard}{name}")
+        shards = Kind(self._client, f"{self._variant.shard}{name}")
         return await _one(shards, shards.query(), name, self._variant.count)
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
@@ -300,7 +282,7 @@ class SourceKinds:
 
     async def _names(self, kind: str, beginning: str, prefix: str) -> AsyncIterator[str]:
         """Names of entities, without their common beginning. A config without shards is a counter that holds 0."""
-        entities = Kind(self._client, self._place, kind)
+        entities = Kind(self._client, kind)
         query = entities.from_key(entities.query(keys_only=True), beginning + prefix)
         async for entity in entities.entities(query):
             _, name = name_of(entity.key)

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
-from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, MissingError
+from shared.datastore.client import DELETES_AT_ONCE, HEARD, DatastoreClient, MissingError, millis
 from shared.datastore.keys import (
     EXPIRES,
     KEY,
@@ -50,9 +50,6 @@ from shared.model.jobs import (
 )
 from shared.runtime.retry import after_conflict, insist, tries
 
-if TYPE_CHECKING:
-    from shared.datastore.store import DatastoreStore
-
 BOOKS: Final = 16
 """Entities over which the progress of a job is spread, since one entity takes about one write a second."""
 TRIES: Final = 20
@@ -82,15 +79,12 @@ class DatastoreJobs:
     def __init__(
         self,
         client: DatastoreClient,
-        place: DatastorePlace,
-        store: "DatastoreStore",
         pick: Callable[[int], int] = random.randrange,
         *,
         most_exports: int = 1_000,
     ) -> None:
         self._client = client
-        self._place = place
-        self._store = store
+        self._place = client.place
         self._pick = pick
         self._most_exports = most_exports
         self._creating = asyncio.Lock()
@@ -112,7 +106,7 @@ class DatastoreJobs:
             if len(kept) >= share:
                 found = (await self._client.look_up(kept[:MOST_EXPORTS_READ])).entities
                 expires = min((_job(one.entity).expires for one in found), default=StoreMillis(0))
-                left = (expires - await self._store.now()) / 1_000
+                left = (expires - millis(await self._client.now(HEARD))) / 1_000
                 check_exports(owner, "MAX_EXPORTS", self._most_exports, len(kept), left=left)
 
     async def _marked(self, mark: str, owner: str, limit: int) -> list[Key]:
@@ -122,7 +116,7 @@ class DatastoreJobs:
     async def _create(self, job: Job) -> tuple[JobState, bool]:
         new = JobState(job, open=1)
         try:
-            await insert(self._client, self._place, new)
+            await insert(self._client, new)
         except AlreadyAppliedError as error:
             if (there := await self.get(job.id)) is None:
                 raise ContendedError("it was deleted just now") from error
@@ -146,7 +140,7 @@ class DatastoreJobs:
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
         """The latest of those that expire last, since all jobs but exports live equally long."""
         query = query_of(self._place.kinds.job, MOST_LATEST, order=EXPIRES, descending=True)
-        found = [_job(one.entity) for one in await self._client.query(self._place.partition, query)]
+        found = [_job(one.entity) for one in await self._client.query(query)]
         theirs = sorted((job for job in found if owner_of(job.id) == owner), key=lambda job: -job.created)
         states = await asyncio.gather(*(self.get(job.id) for job in theirs[:limit]))
         return [state for state in states if state is not None]
@@ -224,7 +218,7 @@ class DatastoreJobs:
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         gone = 0
-        for seen in await self._client.query(self._place.partition, expired(self._place.kinds.job, now, limit)):
+        for seen in await self._client.query(expired(self._place.kinds.job, now, limit)):
             with suppress(ContendedError):  # another process deleted it, and perhaps a new job has its id
                 gone += await self._forget(seen, now, limit - gone)
             if gone >= limit:
@@ -261,7 +255,7 @@ class DatastoreJobs:
         return await self._keys(query)
 
     async def _keys(self, query: Any) -> list[Key]:
-        found = await self._client.query(self._place.partition, query)
+        found = await self._client.query(query)
         return [one.entity.key for one in found]
 
     def _key(self, job: str) -> Key:
@@ -289,13 +283,13 @@ def _key(place: DatastorePlace, name: str) -> Key:
     return place.key(place.kinds.job, name)
 
 
-async def insert(client: DatastoreClient, place: DatastorePlace, state: JobState) -> None:
+async def insert(client: DatastoreClient, state: JobState) -> None:
     """Keep a job with its books. `AlreadyAppliedError` if its id exists."""
     request = client.commit_request()
-    request.mutations.add().insert.CopyFrom(entity_of(place, state))
+    request.mutations.add().insert.CopyFrom(entity_of(client.place, state))
     for number in range(BOOKS):
         book = request.mutations.add().insert
-        book.key.CopyFrom(_key(place, f"{state.job.id}:{number}"))
+        book.key.CopyFrom(_key(client.place, f"{state.job.id}:{number}"))
         _write(book, Progress() if number else state.progress, open_=0 if number else state.open)
     await client.commit(request)
 

@@ -1,6 +1,6 @@
 """Names the kinds and keys in Datastore, and builds entities, queries and mutations as raw protobuf. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -310,5 +310,6 @@ def transform(mutation: Any, key: Key, name: str, *, update: bool) -> Any:
     return made
 
 
-def by_name(found: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
-    return {name_of(one.entity.key): one for one in found}
+def version_of(found: Any) -> int:
+    """The version in which an entity was found; 0 if it is None."""
+    return int(found.version) if found is not None else 0

@@ -6,18 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from heapq import nsmallest
 from typing import Any, Final
 
-from shared.datastore.keys import (
-    COUNT,
-    KEY,
-    NUM_SHARDS,
-    Operator,
-    integer,
-    name_of,
-    query_of,
-    shard_of,
-    where,
-    within,
-)
+from shared.datastore.keys import COUNT, KEY, NUM_SHARDS, Operator, integer, name_of, query_of, shard_of, where, within
 from shared.datastore.snapshot import PastSnapshot
 from shared.model.errors import UnrankedError
 from shared.model.words import View, shard_key
@@ -162,7 +151,7 @@ class _Ranking:
         query = query_of(self._place.kinds.config, MOST_SEVERAL, order=NUM_SHARDS, descending=True)
         query.projection.add().property.name = NUM_SHARDS
         where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=1)
-        found = await self._snapshot.client.query(self._place.partition, query, read_time=self._snapshot.time)
+        found = await self._snapshot.client.query(query, read_time=self._snapshot.time)
         self._several = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found}
         if len(found) == MOST_SEVERAL:
             self._others = integer(found[-1].entity, NUM_SHARDS)
@@ -179,7 +168,7 @@ class _Ranking:
                 self._most[name] = total.value + more
 
     def _pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
-        return self._snapshot.client.pages(self._place.partition, query, read_time=self._snapshot.time)
+        return self._snapshot.client.pages(query, read_time=self._snapshot.time)
 
 
 def _swing(view: View) -> tuple[int, int]:

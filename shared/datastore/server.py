@@ -7,12 +7,11 @@ from uuid import uuid4
 import orjson
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.keys import COUNT, PROBE, DatastorePlace, integer, transform, unindexed, write
+from shared.datastore.keys import COUNT, PROBE, integer, transform
 from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError
 from shared.model.receipts import FORGOTTEN, HOUR, Promise
 from shared.model.words import Receipt
-from shared.runtime.clock import Clock
 
 # Keeps the promises of flushers: one entity among the receipts, which never expires.
 
@@ -21,20 +20,18 @@ NAME: Final = "promises"
 _ALL: Final = "promises"
 
 
-async def promises_of(client: DatastoreClient, place: DatastorePlace) -> list[Promise]:
-    return _read(await client.look_up_one(place.receipt(NAME)))
+async def promises_of(client: DatastoreClient) -> list[Promise]:
+    return _read(await client.look_up_one(client.place.receipt(NAME)))
 
 
-async def keep(client: DatastoreClient, place: DatastorePlace, one: Promise) -> None:
+async def keep(client: DatastoreClient, one: Promise) -> None:
     """`ContendedError` if another flusher writes at the same time."""
-    found = await client.look_up_one(place.receipt(NAME))
+    found = await client.look_up_one(client.place.receipt(NAME))
     kept = {promise[:2]: promise for promise in _read(found) if promise.seen > one.seen - FORGOTTEN}
     there = kept.get(one[:2], one)
     kept[one[:2]] = one._replace(seen=max(one.seen, there.seen))
-    request = client.commit_request()
-    entity = write(request, place.entity(place.receipt(NAME)), found.version if found else 0)
-    unindexed(entity, _ALL).blob_value = orjson.dumps([[*promise] for promise in kept.values()])
-    await client.commit_over(request)
+    said = orjson.dumps([[*promise] for promise in kept.values()])
+    await client.overwrite(client.place.receipt(NAME), found, _ALL, blob_value=said)
 
 
 def _read(found: Any) -> list[Promise]:
@@ -55,11 +52,11 @@ _SCRATCH_LIVES: Final = HOUR
 """Milliseconds until the scratch entity expires. It is deleted at once, or, if that fails, with old receipts."""
 
 
-async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+async def probe(client: DatastoreClient) -> None:
     """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result. Raise `SettingsError`
     if the server did not add, or erased the other properties.
     """
-    expires = StoreMillis(int(clock.now() * 1_000) + _SCRATCH_LIVES)
+    place, expires = client.place, StoreMillis(int(client.clock.now() * 1_000) + _SCRATCH_LIVES)
     scratch = place.receipt_entity(Receipt(f"{PROBE}{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
     await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete

@@ -17,7 +17,6 @@ from shared.datastore.keys import EXPIRES, DatastorePlace
 from shared.datastore.server import probe
 from shared.datastore.store import DatastoreStore
 from shared.model.errors import CountersinkError, SettingsError, TransientError
-from shared.runtime.clock import Clock
 
 # Reads and makes TTL policies, by which Google Cloud deletes what has expired: the Firestore Admin API, over REST.
 
@@ -111,16 +110,12 @@ async def obstacles(store: DatastoreStore) -> Sequence[str]:
 class DatastoreSetup:
     """Provisions and checks the store in Datastore."""
 
-    def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, clock: Clock, ttls: Sequence[Ttl], *, emulator: str
-    ) -> None:
+    def __init__(self, client: DatastoreClient, ttls: Sequence[Ttl], *, emulator: str) -> None:
         """`ttls`: the policies that should be there. `emulator` as in DATASTORE_EMULATOR_HOST."""
         self._client = client
-        self._place = place
-        self._clock = clock
         self._ttls = ttls
         self._emulator = emulator
-        self._name = f"Datastore {place.project}/{place.database or '(default)'}"
+        self._name = f"Datastore {client.place.project}/{client.place.database or '(default)'}"
 
     async def provision(self) -> AsyncIterator[Finding]:
         if self._emulator:
@@ -138,7 +133,7 @@ class DatastoreSetup:
     async def findings(self) -> AsyncIterator[Finding]:
         try:
             clock = await self._look()
-            await probe(self._client, self._place, self._clock)
+            await probe(self._client)
         except SettingsError as error:
             yield Finding(FAIL, _HOME, f"{self._name}: {error}")
             return
@@ -157,11 +152,11 @@ class DatastoreSetup:
 
     async def _look(self) -> Finding:
         """How far this machine's clock is off."""
-        before = self._clock.now()
+        before = self._client.clock.now()
         async with asyncio.timeout(REACH):
-            found = await self._client.look_up([self._place.nothing()])
-        after = self._clock.now()
-        server = found.time / 1_000_000
+            time = await self._client.look_now()
+        after = self._client.clock.now()
+        server = time / 1_000_000
         return of_clock("clock", before - server if server < before else min(0.0, after - server))
 
 

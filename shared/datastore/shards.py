@@ -4,20 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.keys import (
-    COUNT,
-    DELETED,
-    NUM_SHARDS,
-    DatastorePlace,
-    Key,
-    by_name,
-    delete,
-    flaw_of,
-    integer,
-    name_of,
-    rewrite,
-    transform,
-)
+from shared.datastore.keys import COUNT, DELETED, NUM_SHARDS, Key, delete, flaw_of, integer, name_of, rewrite, transform
 from shared.model.buckets import Monotonic
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, amount
 from shared.model.words import SHARD_FULL, Lately, Receipt, moved
@@ -94,13 +81,14 @@ REMOVED_AT_ONCE: Final = 450
 """Shards that one commit removes. Counters with more shards are left as they are."""
 
 
-async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -> bool:
+async def remove(client: DatastoreClient, counter: str) -> bool:
     """Remove it, and return whether that was done; nothing is done if another process was faster.
 
     Missing shards are made first. A shard that does not exist has no version, so the commit would not notice that
     another process makes it: its config, which is high enough, would not change either.
     """
-    found = by_name(await look(client, (place.guard(counter), place.config(counter))))
+    place = client.place
+    found = await client.find((place.guard(counter), place.config(counter)))
     guard, config = found.get(name_of(place.guard(counter))), found.get(name_of(place.config(counter)))
     if guard is None or not guard.entity.properties[DELETED].boolean_value:
         return False
@@ -128,7 +116,7 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
     """Make the missing shards, and return all of them. It fails if the config has changed: otherwise a process that
     remembers a removed shard would find it again, and add to what nobody reads any more.
     """
-    there = by_name(shards)
+    there = {name_of(one.entity.key) for one in shards}
     request = client.commit_request()
     for key in keys:
         if name_of(key) not in there:
@@ -159,9 +147,8 @@ COMPACTED_AT_ONCE: Final = 200
 """How many shards one commit deletes. For each of them it may have to change another one, which takes its count."""
 
 
-async def compact(
-    client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt
-) -> int:
+async def compact(client: DatastoreClient, counter: str, num_shards: int, receipt: Receipt) -> int:
+    place = client.place
     if await client.look_up_one(place.receipt(receipt.key)):
         raise AlreadyAppliedError("the compaction with this receipt was done before")
     config = await client.look_up_one(place.config(counter))
@@ -169,22 +156,22 @@ async def compact(
     if number <= num_shards:
         return number
     target = max(num_shards, number - COMPACTED_AT_ONCE)
-    request = await _request(client, place, counter, target, config)
+    request = await _request(client, counter, target, config)
     request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
     await client.commit_over(request)
     return target
 
 
-async def _request(client: DatastoreClient, place: DatastorePlace, counter: str, target: int, config: Any) -> Any:
+async def _request(client: DatastoreClient, counter: str, target: int, config: Any) -> Any:
     """The commit without its receipt."""
-    keys = [*place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
+    keys = [*client.place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
     leaving = await look(client, keys)
     if len(leaving) < len(keys):
         leaving = await make(client, keys, leaving, config)
     if len(leaving) < len(keys):
         raise ContendedError("a shard was removed meanwhile")
-    staying = [*place.shards(counter, 0, target)]
-    there = by_name(await look(client, staying))
+    staying = [*client.place.shards(counter, 0, target)]
+    there = await client.find(staying)
     seen = [there.get(name_of(key)) for key in staying]
     counts = [integer(one.entity, COUNT) if one else 0 for one in seen]
     for one in (*leaving, *filter(None, seen)):

@@ -15,10 +15,7 @@ from shared.datastore.keys import (
     DEAD,
     DELETED,
     NUM_SHARDS,
-    DatastorePlace,
-    Key,
     Operator,
-    by_name,
     flaw_of,
     integer,
     query_of,
@@ -59,18 +56,12 @@ class LastShardNumbers(Lately[str, int]):
 class PastSnapshot:
     """The state at an instant of the server's clock. Every Lookup names that instant."""
 
-    def __init__(
-        self,
-        client: DatastoreClient,
-        place: DatastorePlace,
-        numbers: LastShardNumbers,
-        time: Instant,
-    ) -> None:
+    def __init__(self, client: DatastoreClient, numbers: LastShardNumbers, time: Instant) -> None:
         self.time = time
         self.as_of = WallSeconds(time / 1_000_000)
         self.now = millis(time)
         self.client = client
-        self.place = place
+        self.place = client.place
         self._numbers = numbers
         self._totals: dict[str, Total] = {}
         """The totals that were read before, without dead receipts."""
@@ -92,7 +83,7 @@ class PastSnapshot:
         keys = [*map(place.config, asked), *map(place.guard, asked), *map(place.receipt, {*receipts})]
         keys += [key for counter, number in asked.items() for key in place.shards(counter, 0, number)]
         try:
-            found = await self._look(keys)
+            found = await self.client.find(keys, read_time=self.time)
             guards = {counter: found.get((place.kinds.guard, counter)) for counter in asked}
             marked = [counter for counter, guard in guards.items() if guard and DEAD in guard.entity.properties]
             dead = dict(zip(marked, await asyncio.gather(*map(self._dead_of, marked)), strict=True))
@@ -102,7 +93,7 @@ class PastSnapshot:
                 self._numbers[counter] = there = self._number(counter, found)
                 keys += place.shards(counter, number, there)
             if keys:
-                found |= await self._look(keys)
+                found |= await self.client.find(keys, read_time=self.time)
         except TransientError:
             self.client.time.doubt()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
@@ -110,13 +101,10 @@ class PastSnapshot:
         their = [receipt_of(one.entity) for (kind, _), one in found.items() if kind == place.kinds.receipt]
         return totals, {one.key for one in their if one.settled}
 
-    async def _look(self, keys: Sequence[Key]) -> dict[tuple[str, str], Any]:
-        return {**by_name((await self.client.look_up(keys, read_time=self.time)).entities)}
-
     async def _dead_of(self, counter: str) -> tuple[tuple[Entry, ...], StoreMillis]:
         """What its dead receipts say of a counter whose guard is marked. The built-in index of `counters` is enough."""
         query = where(query_of(self.place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
-        pages = self.client.pages(self.place.partition, query, read_time=self.time)
+        pages = self.client.pages(query, read_time=self.time)
         return entries_of_dead([receipt_of(one.entity) async for page in pages for one in page], counter)
 
     def _number(self, counter: str, found: Mapping[tuple[str, str], Any]) -> int:
@@ -149,7 +137,7 @@ class PastSnapshot:
         )
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        at = self.client, self.place, self.time
+        at = self.client, self.time
         found, followed, closed = await asyncio.gather(
             buckets.entities_at(*at, counter=counter, by=by, begin=begin, end=end), followed_at(*at), closed_at(*at)
         )
@@ -159,14 +147,14 @@ class PastSnapshot:
 # Changes dead receipts, each only over the version that was read, or the commit fails.
 
 
-async def revive(client: DatastoreClient, place: DatastorePlace, request: Any, revived: Sequence[Receipt]) -> None:
+async def revive(client: DatastoreClient, request: Any, revived: Sequence[Receipt]) -> None:
     """Add the changes to the request. `AlreadyAppliedError` if one of the receipts does not exist, or is not dead."""
     if not revived:
         return
-    found = (await client.look_up(place.receipt(receipt.key) for receipt in revived)).entities
+    found = (await client.look_up(client.place.receipt(receipt.key) for receipt in revived)).entities
     there = {before.key: (before, one.version) for one in found if (before := receipt_of(one.entity)).state == "dead"}
     if len(there) < len(revived):
         raise AlreadyAppliedError("a receipt to be revived is not dead")
     for receipt in revived:
         before, version = there[receipt.key]
-        write(request, place.receipt_entity(receipt.over(before)), version)
+        write(request, client.place.receipt_entity(receipt.over(before)), version)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shared.datastore import buckets, server
 from shared.datastore.buckets import FollowedRules, close, followed_at
-from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
+from shared.datastore.client import DELETES_AT_ONCE, HEARD, DatastoreClient, micros, millis
 from shared.datastore.commit import TransformWriter, find, mark_in
 from shared.datastore.feed import RulesFollowed
 from shared.datastore.jobs import states_in
@@ -20,7 +20,6 @@ from shared.datastore.keys import (
     KEY,
     LAST,
     NUM_SHARDS,
-    DatastorePlace,
     Key,
     Operator,
     expired,
@@ -44,7 +43,6 @@ from shared.model.jobs import JobState
 from shared.model.receipts import Promise
 from shared.model.words import Commit, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
-from shared.runtime.clock import Clock
 
 # Reads everything that the store holds, kind by kind, at one instant.
 
@@ -60,10 +58,10 @@ class DatastoreAuditData:
     Entities of these kinds that are not Countersink's are skipped.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, snapshot: Snapshot) -> None:
+    def __init__(self, client: DatastoreClient, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._client = client
-        self._place = place
+        self._place = client.place
         self._time = snapshot.time
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
@@ -113,21 +111,17 @@ class DatastoreAuditData:
         yield states_in([one.entity async for results in self._pages(self._place.kinds.job) for one in results])
 
     async def followed(self) -> Sequence[Followed]:
-        return await followed_at(self._client, self._place, self._time)
+        return await followed_at(self._client, self._time)
 
     async def _look(self, keys: Iterable[Key]) -> Mapping[str, Any]:
-        found = (await self._client.look_up(keys, read_time=self._time)).entities
-        return {name_of(one.entity.key)[1]: one for one in found}
+        return {name: one for (_, name), one in (await self._client.find(keys, read_time=self._time)).items()}
 
     async def _pages(self, kind: str, size: int = PAGE) -> AsyncIterator[Sequence[Any]]:
         query = query_of(kind, size, order=KEY)
-        partition = self._place.partition
-        async for results in self._client.pages(partition, query, read_time=self._time):
+        async for results in self._client.pages(query, read_time=self._time):
             yield [one for one in results if name_of(one.entity.key)[1]]
 
 
-HEARD: Final = 30.0
-"""Seconds. If no response has told the server's time for longer, `now` asks for it."""
 STALE: Final = 1.0
 """Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
 MOST_DEAD_NAMES: Final = 2**31 - 1
@@ -143,16 +137,15 @@ class DatastoreStore:
     round trip ago, which floors tell.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient) -> None:
         self._client = client
-        self._place = place
-        self._clock = clock
+        self._place = client.place
         self._numbers = LastShardNumbers()
-        self._followed = FollowedRules(client, place)
+        self._followed = FollowedRules(client)
         self._opening = asyncio.Lock()
         self._probed = False
-        self._writer = TransformWriter(client, place, clock)
-        self._rules = RulesFollowed(client, place, clock)
+        self._writer = TransformWriter(client)
+        self._rules = RulesFollowed(client)
 
     async def close(self) -> None:
         await self._client.close()
@@ -164,26 +157,23 @@ class DatastoreStore:
         if not self._probed:
             async with self._opening:
                 if not self._probed:
-                    await probe(self._client, self._place, self._clock)
+                    await probe(self._client)
                     self._probed = True
 
     async def now(self) -> StoreMillis:
         """The server's time: the last that it told, plus what has passed since."""
         await self.check()
-        if self._client.time.age(self._clock.monotonic()) > HEARD:
-            await self._ask_time()
-        return millis(self._client.time.bound(self._clock.monotonic()))
+        return millis(await self._client.now(HEARD))
 
     async def _ask_time(self) -> Instant:
-        """The instant of a look that begins now."""
         await self.check()
-        return (await self._client.look_up([self._place.nothing()])).time
+        return await self._client.look_now()
 
     async def promises(self) -> Sequence[Promise]:
-        return await server.promises_of(self._client, self._place)
+        return await server.promises_of(self._client)
 
     async def promise(self, one: Promise) -> None:
-        await server.keep(self._client, self._place, one)
+        await server.keep(self._client, one)
 
     async def apply(self, commit: Commit) -> Instant:
         await self.check()
@@ -207,21 +197,19 @@ class DatastoreStore:
             raise TransientError("this process stood still, and looks at the rules of the feed again") from error
 
     async def close_periods(self, until: WallMillis) -> None:
-        await close(self._client, self._place, until)
+        await close(self._client, until)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         await self.check()
-        if self._client.time.age(self._clock.monotonic()) > STALE:
-            await self._ask_time()
-        yield self._snapshot_at(self._client.time.bound(self._clock.monotonic()))
+        yield self._snapshot_at(await self._client.now(STALE))
 
     def _snapshot_at(self, time: Instant) -> Snapshot:
-        return PastSnapshot(self._client, self._place, self._numbers, time)
+        return PastSnapshot(self._client, self._numbers, time)
 
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
-        yield DatastoreAuditData(self._client, self._place, self._snapshot_at(await self._ask_time()))
+        yield DatastoreAuditData(self._client, self._snapshot_at(await self._ask_time()))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
@@ -232,7 +220,7 @@ class DatastoreStore:
 
     async def receipts_from(self, prefix: str, after: str, limit: int) -> Sequence[Receipt]:
         query = query_of(self._place.kinds.receipt, limit, order=KEY, keys_only=True)
-        keys = await self._names(within(query, self._place, prefix, after))
+        keys = await self._client.names(within(query, self._place, prefix, after))
         found = (await self.receipts(keys)).found
         return [found[key] for key in keys if key in found]
 
@@ -241,7 +229,7 @@ class DatastoreStore:
         where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)
         where(query, ENVELOPE, Operator.LESS_THAN_OR_EQUAL, string_value=last)
         time = await self._ask_time()
-        results = await self._client.query(self._place.partition, query, read_time=time)
+        results = await self._client.query(query, read_time=time)
         return time, [name_of(one.entity.key)[1] for one in results]
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
@@ -249,7 +237,7 @@ class DatastoreStore:
         query = where(query_of(kind, min(limit, MOST_DEAD), order=KEY), DEAD, Operator.EQUAL, boolean_value=True)
         if after:
             where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
-        return [receipt_of(one.entity) for one in await self._query(query)]
+        return [receipt_of(one.entity) for one in await self._client.query(query)]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
@@ -260,7 +248,7 @@ class DatastoreStore:
         return numbers
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return await find(self._client, self._place, source, counters)
+        return await find(self._client, source, counters)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         await self.check()
@@ -270,7 +258,7 @@ class DatastoreStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         await self.check()
-        number = await compact(self._client, self._place, counter, num_shards, receipt)
+        number = await compact(self._client, counter, num_shards, receipt)
         self._numbers[counter] = number
         return number
 
@@ -278,7 +266,7 @@ class DatastoreStore:
         """Uses the index of the number of shards, because most counters have one."""
         query = query_of(self._place.kinds.config, PAGE, order=NUM_SHARDS, keys_only=True)
         where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=shards)
-        async for page in self._client.pages(self._place.partition, query, read_time=None):
+        async for page in self._client.pages(query, read_time=None):
             yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
@@ -292,7 +280,7 @@ class DatastoreStore:
         query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
         if after:
             where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
-        return await self._names(query)
+        return await self._client.names(query)
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         found = await self._client.look_up(self._place.guard(counter) for counter in dict.fromkeys(counters))
@@ -300,25 +288,25 @@ class DatastoreStore:
         return {name_of(entity.key)[1] for entity in marked}
 
     async def remove(self, counter: str) -> bool:
-        return await remove(self._client, self._place, counter)
+        return await remove(self._client, counter)
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         if until is not None and (until <= after or until < prefix):
             return []
         query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
-        return await self._names(within(query, self._place, prefix, after, until))
+        return await self._client.names(within(query, self._place, prefix, after, until))
 
     async def count(self, prefix: str, most: int) -> int:
         if most < 1:
             return 0  # the server counts up to 1 at least
         query = query_of(self._place.kinds.config, most, keys_only=True)
-        return await self._client.count(self._place.partition, within(query, self._place, prefix), most)
+        return await self._client.count(within(query, self._place, prefix), most)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         """Counters whose guards are marked. A mark is never removed."""
         query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
-        return await self._names(within(query, self._place, prefix, after))
+        return await self._client.names(within(query, self._place, prefix, after))
 
     async def largest(
         self, snapshot: Snapshot, prefixes: Sequence[str], limit: int, pending: Mapping[str, View]
@@ -332,13 +320,7 @@ class DatastoreStore:
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         kinds, most = self._place.kinds, min(limit, DELETES_AT_ONCE)
-        seen = await self._query(expired(kinds.receipt, now, most))
+        seen = await self._client.query(expired(kinds.receipt, now, most))
         if len(seen) < most:
-            seen += await self._query(expired(kinds.buckets, now, most - len(seen)))
+            seen += await self._client.query(expired(kinds.buckets, now, most - len(seen)))
         return await self._client.delete_seen(seen)
-
-    async def _names(self, query: Any) -> list[str]:
-        return [name_of(one.entity.key)[1] for one in await self._query(query)]
-
-    async def _query(self, query: Any) -> list[Any]:
-        return await self._client.query(self._place.partition, query)

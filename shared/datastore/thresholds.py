@@ -12,7 +12,7 @@ all rows at one instant T, and counts back from there, in the order of the commi
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
@@ -126,18 +126,14 @@ def steps(total: int, rows: Sequence[tuple[int, tuple[int, ...]]]) -> list[Step]
     return found[::-1]
 
 
-class _Store(Snapshots, Protocol):
-    """Where totals are read."""
-
-
 class Judge:
     """Turns rows into what was reached. It does no harm if several do so at once: each deletes the oldest rows of a
     counter first, so those that are left always lead to its total.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, store: _Store) -> None:
+    def __init__(self, client: DatastoreClient, store: Snapshots) -> None:
         self._client = client
-        self._place = place
+        self._place = client.place
         self._store = store
         self._after = ""
 
@@ -176,7 +172,7 @@ class Judge:
             where(query, KEY, Operator.GREATER_THAN, key_value=key)
         rows: dict[str, list[_Added]] = {}
         number, self._after, counter = 0, "", ""
-        async for page in self._client.pages(self._place.partition, query, read_time=time):
+        async for page in self._client.pages(query, read_time=time):
             for one in page:
                 before, counter = counter, name_of(one.entity.key)[1].rpartition(_BEHIND)[0]
                 if number >= ROWS and counter not in rows:

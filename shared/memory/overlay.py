@@ -199,7 +199,7 @@ class MemberOverlay(ProcessOverlay):
             await self._step()
         self._task = asyncio.create_task(self._run(), name="membership")
 
-    async def close(self) -> None:
+    async def close(self, patience: float = 0.0) -> None:  # noqa: ARG002 (it says nothing in the store)
         """Stop. The record stays, since what was accepted here may not be applied yet."""
         await ended(self._task)
         await self._looks.close()

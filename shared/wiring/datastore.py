@@ -5,26 +5,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shared.config import urls
+from shared.config.findings import Setup
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.imports import By, Source, Variant
 from shared.ports.feed import FeedBook
 from shared.ports.store import Arrivals, FleetBook, Jobs, Store
 from shared.runtime.clock import Clock, SystemClock, ToldClock
-from shared.sqlite.database import Database
-from shared.wiring.files import STORE, elsewhere, needs
+from shared.wiring.files import STORE, needs
 
 if TYPE_CHECKING:
     from shared.datastore.keys import DatastorePlace
-
-
-def opener(*, makes: bool) -> Callable[[Path], Database]:
-    """How files are opened. A missing file is made if `makes`, and an error otherwise."""
-    return lambda file: Database(file, elsewhere(file), makes=makes)
 
 
 class Stored(NamedTuple):
@@ -38,6 +32,7 @@ class Stored(NamedTuple):
     """The store's time, as far as it is known."""
     obstacles: Callable[[], Awaitable[Sequence[str]]]
     """See `Parts.obstacles`."""
+    setup: Setup
     arrivals: Arrivals
     feed: FeedBook
 
@@ -50,22 +45,22 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
         from shared.datastore.feed import DatastoreFeedBook  # noqa: PLC0415
         from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.datastore.jobs import DatastoreJobs  # noqa: PLC0415
-        from shared.datastore.setup import obstacles  # noqa: PLC0415
+        from shared.datastore.setup import DatastoreSetup, Ttl, obstacles  # noqa: PLC0415
         from shared.datastore.store import DatastoreStore  # noqa: PLC0415
-    client = DatastoreClient(place.project, place.database, clock, emulator())
-    store = DatastoreStore(client, place, clock)
-    told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
-    book = DatastoreFleetBook(client, place, clock)
-    jobs = DatastoreJobs(client, place, store, most_exports=settings.max_exports)
+    client = DatastoreClient(place, clock, emulator())
+    store = DatastoreStore(client)
+    kinds = [place.kinds.receipt, *([place.kinds.buckets] if settings.windows else ())]
+    told = ToldClock(clock, lambda: millis(client.told()))
     return Stored(
         store=store,
-        jobs=jobs,
-        book=book,
+        jobs=DatastoreJobs(client, most_exports=settings.max_exports),
+        book=DatastoreFleetBook(client),
         close=client.close,
         clock=told,
         obstacles=partial(obstacles, store),
-        arrivals=DatastoreArrivals(client, place),
-        feed=DatastoreFeedBook(client, place, store, clock, settings.lease),
+        setup=DatastoreSetup(client, [Ttl(place, kind) for kind in kinds], emulator=emulator()),
+        arrivals=DatastoreArrivals(client),
+        feed=DatastoreFeedBook(client, store, settings.lease),
     )
 
 
@@ -103,9 +98,9 @@ async def source_of(
         from shared.datastore.importing import source_in  # noqa: PLC0415
         from shared.datastore.keys import DatastorePlace  # noqa: PLC0415
     place = DatastorePlace(there.project, there.database, there.namespace)
-    client = DatastoreClient(there.project, there.database, SystemClock(), emulator())
+    client = DatastoreClient(place, SystemClock(), emulator())
     try:
-        yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)
+        yield source_in(client, variant, name=name_of(variant, there, kind), kind=kind, names=names)
     finally:
         await client.close()
 

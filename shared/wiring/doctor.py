@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from shared.config import urls
-from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.config.findings import FAIL, OK, WARN, Finding, Setup
 from shared.config.settings import Settings
 from shared.fleet.membership import unsettled
 from shared.model.buckets import StoreMillis
@@ -21,8 +21,8 @@ from shared.ports.store import FleetBook, ReceiptBook
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool import SpoolSetup
-from shared.wiring.datastore import datastore_place, emulator, store_of
-from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, needs, only_file, spool_flaw, spool_path
+from shared.wiring.datastore import store_of
+from shared.wiring.files import BROKER, OVERLAY, elsewhere, needs, only_file, spool_flaw, spool_path
 
 # Tells operators what keeps reads from being exact, and takes their word that nothing is missing.
 
@@ -161,18 +161,6 @@ def _end(record: PublisherRecord, fleet: Fleet) -> str:
 T = TypeVar("T")
 
 
-class Setup(Protocol):
-    """A part of the set-up, which operators make and check before anything runs."""
-
-    def provision(self) -> AsyncIterator[Finding]:
-        """Make what is missing, and report it. What exists and is wrong is a FAIL. A second run changes nothing."""
-        ...
-
-    def findings(self) -> AsyncIterator[Finding]:
-        """Look at everything, within a bounded time. What cannot be reached is a finding, too: nothing is raised."""
-        ...
-
-
 Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
@@ -206,16 +194,15 @@ def _file_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
 class _StoreSetup:
     """The store, and the record of the fleet in it, which is looked at only if the store has no FAIL."""
 
-    def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
+    def __init__(self, store: Setup, fleet: FleetSetup) -> None:
         self._store = store
         self._fleet = fleet
 
     async def provision(self) -> AsyncIterator[Finding]:
         async for finding in self._store.provision():
             yield finding
-        async with self._fleet() as fleet:
-            async for finding in fleet.make():
-                yield finding
+        async for finding in self._fleet.make():
+            yield finding
 
     async def findings(self) -> AsyncIterator[Finding]:
         failed = False
@@ -223,15 +210,13 @@ class _StoreSetup:
             failed |= finding.mark == FAIL
             yield finding
         if not failed:
-            async with self._fleet() as fleet:
-                for finding in await fleet.findings():
-                    yield finding
+            for finding in await self._fleet.findings():
+                yield finding
 
 
-@asynccontextmanager
-async def _store_setup(settings: Settings) -> AsyncIterator[Setup]:
-    async with _datastore_setup(settings) as store:
-        yield _StoreSetup(store, partial(_fleet_setup, settings))
+def _store_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
+    stored = store_of(settings, SystemClock())
+    return _until_closed(_StoreSetup(stored.setup, FleetSetup(stored.book, stored.store)), stored.close)
 
 
 def _spool_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
@@ -260,28 +245,12 @@ def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     return _until_closed(RedisSetup(server), server.close)
 
 
-def _fleet_setup(settings: Settings) -> AbstractAsyncContextManager[FleetSetup]:
-    stored = store_of(settings, SystemClock())
-    return _until_closed(FleetSetup(stored.book, stored.store), stored.close)
-
-
 async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:
     """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
         raise SettingsError(
             f"{BROKER} is a file, which knows all pending increments: --trust-overlay is only for Pub/Sub"
         )
-    async with _fleet_setup(settings) as setup:
-        return await setup.trust(which)
-
-
-def _datastore_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
-    place = datastore_place(settings)
-    with needs("google", STORE, settings.store):
-        from shared.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.datastore.setup import DatastoreSetup, Ttl  # noqa: PLC0415
-    clock = SystemClock()
-    client = DatastoreClient(place.project, place.database, clock, emulator())
-    kinds = [place.kinds.receipt, *([place.kinds.buckets] if settings.windows else ())]
-    ttls = [Ttl(place, kind) for kind in kinds]
-    return _until_closed(DatastoreSetup(client, place, clock, ttls, emulator=emulator()), client.close)
+    stored = store_of(settings, SystemClock())
+    async with _until_closed(FleetSetup(stored.book, stored.store), stored.close) as fleet:
+        return await fleet.trust(which)

@@ -103,6 +103,11 @@ def elsewhere(file: Path) -> Path | None:
     return folder_elsewhere(os.environ)
 
 
+def opened(file: Path, *, makes: bool) -> Database:
+    """A missing file is made if `makes`, and an error otherwise."""
+    return Database(file, elsewhere(file), makes=makes)
+
+
 def data_file(file: Path) -> DataFile:
     return DataFile(file, elsewhere(file))
 
@@ -173,7 +178,7 @@ class Queue:
         await self.file.close()
 
 
-def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[Path], Database]) -> Queue | None:
+def open_spool(settings: Settings, clock: Clock, topic: str, *, makes: bool) -> Queue | None:
     """Open the spool; None if it is off, or if it can keep nothing and holds nothing."""
     _warn_of_what_is_left_behind(settings)
     if settings.spool == "off":
@@ -183,7 +188,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
         _log.warning("%s", flaw)
         if not file.exists():
             return None
-    database = opening(file)
+    database = opened(file, makes=makes)
     claim(database, topic)
     buried = spooled_in(file).buried
     metrics.SPOOL_BURIED.set(buried)

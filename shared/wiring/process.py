@@ -5,9 +5,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,8 +30,8 @@ from shared.sqlite.database import Database, Reserve
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
-from shared.wiring.datastore import opener, store_of
-from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, with_spooled
+from shared.wiring.datastore import store_of
+from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, opened, with_spooled
 
 if TYPE_CHECKING:
     from shared.redis.overlay import RedisOverlay
@@ -81,15 +80,14 @@ class Parts:
     traces: Traces | None = None
     """Makes spans, if this process is configured to."""
     _files: Sequence[Database] = ()
-    _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    _leaves: Callable[[float], Awaitable[None]] | None = None
-    """Ends the overlay of a fleet, before everything else; told how many seconds it has."""
+    _ends: Sequence[Callable[[], Awaitable[None]]] = ()
+    _in_fleet: "RedisOverlay | MemberOverlay | None" = None
+    """The overlay, if it has something to do in the background."""
 
     async def open(self) -> None:
         """Start the background work. It does not wait for a server that is unavailable."""
-        for begin in self._begins:
-            await begin()
+        if self._in_fleet is not None:
+            await self._in_fleet.open()
 
     async def check_files(self) -> None:
         """Raise `DamagedError` if a file was removed or replaced since it was opened. A process that only reads would
@@ -105,8 +103,8 @@ class Parts:
         async with AsyncExitStack() as stack:
             for end in self._ends:
                 stack.push_async_callback(end)
-            if self._leaves is not None:
-                stack.push_async_callback(self._leaves, patience)
+            if self._in_fleet is not None:
+                stack.push_async_callback(self._in_fleet.close, patience)
 
 
 def connect(settings: Settings, *, publishes: bool = False, makes: bool = False) -> Parts:
@@ -115,21 +113,20 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
 
     `makes`: missing files are made, unless COUNTERSINK_EXISTING says that they must exist.
     """
-    opening = opener(makes=makes and settings.existing == "no")
+    makes = makes and settings.existing == "no"
     if urls.scheme_of(settings.broker) == "pubsub":
         if settings.expire and settings.overlay == "memory://":
             raise SettingsError(
                 "COUNTERSINK_EXPIRE deletes only what can be read exactly, which with Pub/Sub needs"
                 " COUNTERSINK_OVERLAY=redis://…: set it for all processes, or remove COUNTERSINK_EXPIRE"
             )
-        return _on_pubsub(settings, opening, publishes=publishes)
-    return _embedded(settings, opening)
+        return _on_pubsub(settings, publishes=publishes, makes=makes)
+    return _embedded(settings, makes=makes)
 
 
-def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
-    file = only_file(settings)
+def _embedded(settings: Settings, *, makes: bool) -> Parts:
     clock = SystemClock()
-    database = opening(file)
+    database = opened(only_file(settings), makes=makes)
     topic = topic_of(database)
     reserve = Reserve(database.path, settings.disk_reserve)
     store = SqliteStore(database, clock, reserve)
@@ -155,7 +152,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
     )
 
 
-def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
+def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
@@ -167,7 +164,6 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
     place = PubsubPlace(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-    begins: list[Callable[[], Awaitable[None]]] = []
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
     async def close_pulls() -> None:
@@ -175,7 +171,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         await asyncio.gather(subscription.close(), tasks.close())
 
     ends = [stored.close, client.close, close_pulls]
-    spool = open_spool(settings, clock, place.topic, opening) if publishes else None
+    spool = open_spool(settings, clock, place.topic, makes=makes) if publishes else None
     if spool is not None:
         ends.append(spool.close)
     in_redis = settings.overlay != "memory://"
@@ -183,17 +179,11 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     if publishes:
         member = new_member() if in_redis else in_memory(place.topic, spool.id if spool is not None else "")
         membership = Membership(looks, clock, member=member, topic=place.topic, spool=spool)
-    overlay: Overlay = ProcessOverlay(clock)
-    of_fleet: RedisOverlay | MemberOverlay | None = None
-    leaves: Callable[[float], Awaitable[None]] | None = None
+    in_fleet: RedisOverlay | MemberOverlay | None = None
     if in_redis:
-        overlay = of_fleet = in_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
-        leaves = in_fleet.close
+        in_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
     elif membership is not None:
-        overlay = of_fleet = alone = MemberOverlay(clock, looks, membership)
-        ends.append(alone.close)
-    if of_fleet is not None:
-        begins.append(of_fleet.open)
+        in_fleet = MemberOverlay(clock, looks, membership)
 
     async def look(flushes: bool) -> Sequence[str]:
         return [*await obstacles(client, place, settings.retention, flushes), *await stored.obstacles()]
@@ -204,7 +194,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         ),
         subscription=subscription,
         store=stored.store,
-        overlay=overlay,
+        overlay=in_fleet or ProcessOverlay(clock),
         clock=clock,
         topic=place.topic,
         one_file=False,
@@ -217,13 +207,12 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         tasks=tasks,
         spool=spool,
         spare=spool.spare if spool is not None else None,
-        backlog=of_fleet.backlog if of_fleet is not None and publishes else None,
+        backlog=in_fleet.backlog if in_fleet is not None and publishes else None,
         feed=stored.feed,
         looks=looks,
         _files=[spool.file] if spool is not None else [],
-        _begins=begins,
         _ends=ends,
-        _leaves=leaves,
+        _in_fleet=in_fleet,
     )
 
 

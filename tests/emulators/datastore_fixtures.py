@@ -114,7 +114,7 @@ class Datastore:
     clients: list[DatastoreClient] = field(default_factory=list)
 
     def client(self, host: str = "") -> DatastoreClient:
-        client = DatastoreClient(PROJECT, "", self.clock, host or self.host)
+        client = DatastoreClient(self.place, self.clock, host or self.host)
         client.time = self.clients[0].time if self.clients else client.time  # in the product floors tell
         self.clients.append(client)
         return client
@@ -139,7 +139,7 @@ class Datastore:
         await client.commit(request)
 
     async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
-        store = DatastoreStore(client or self.client(), self.place, self.clock)
+        store = DatastoreStore(client or self.client())
         await store.check()
         return store
 

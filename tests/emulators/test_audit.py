@@ -88,9 +88,7 @@ async def test_a_damaged_count_by_time_differs(
         await store.apply(replace(noted(counter, 7, f"{counter}-1"), by_time=ByTime(tuple(adds), HOURS_AND_DAYS)))
     assert await verdicts(store) == {"a": AGREES, "b": AGREES}
     buckets = [
-        one
-        async for page in client.pages(place.partition, query_of(place.kinds.buckets, 9, order=KEY), read_time=None)
-        for one in page
+        one async for page in client.pages(query_of(place.kinds.buckets, 9, order=KEY), read_time=None) for one in page
     ]
     (day,) = [one.entity for one in buckets if name_of(one.entity.key)[1].startswith("a\x1fday")]
     request = client.commit_request()

@@ -148,7 +148,7 @@ async def test_a_copy_begins_the_fleet_of_a_new_store(datastore: Datastore) -> N
     """Or its receipts would be taken for those of a fleet that is lost, and nothing be exact for more than an hour."""
     url = f"datastore://{datastore.place.project}?namespace={datastore.place.namespace}"
     await copied(str(ROOT / "tests" / "releases" / "0.1.0" / "copy.ndjson"), url, datastore.host, whole=False)
-    fleet = (await DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock).look()).fleet
+    fleet = (await DatastoreFleetBook(datastore.client()).look()).fleet
     assert fleet.version
     assert not fleet.members
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.datastore.keys import COUNT, DatastorePlace, integer
+from shared.datastore.keys import COUNT, integer
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import RefusedError, ShardFullError, TransientError
@@ -15,7 +15,7 @@ from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, ShardContract, commit, total
 from tests.contracts.suites import StoreSuites
-from tests.emulators.datastore_fixtures import PROJECT, Datastore, insist
+from tests.emulators.datastore_fixtures import Datastore, insist
 
 
 class InTurn:
@@ -162,7 +162,7 @@ async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(dat
     assert await total(store, "a") == 0
     nobody = datastore.client("127.0.0.1:1")
     with pytest.raises(TransientError) as transient:
-        await DatastoreStore(nobody, DatastorePlace(PROJECT), datastore.clock).check()
+        await DatastoreStore(nobody).check()
     assert transient.value.__cause__ is not None
 
 

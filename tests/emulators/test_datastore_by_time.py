@@ -40,7 +40,7 @@ class TestByTime:
         await store.apply(adding(*((hour, hour) for hour in range(24, 49))))
         await shown()
         place = datastore.place
-        found = await datastore.client().query(place.partition, query_of(place.kinds.buckets, 10, order=KEY))
+        found = await datastore.client().query(query_of(place.kinds.buckets, 10, order=KEY))
         assert [len(one.entity.properties) for one in found] == [25, 2]
 
     async def test_a_commit_may_be_as_large_as_a_flusher_makes_it(self, datastore: Datastore) -> None:
@@ -76,7 +76,7 @@ class TestByTime:
     async def test_a_promise_is_renewed_each_hour(self, datastore: Datastore) -> None:
         store = await datastore.store()
         await store.apply(adding((1, 1)))
-        rules = buckets.FollowedRules(datastore.client(), datastore.place)
+        rules = buckets.FollowedRules(datastore.client())
         now = await store.now()
         await rules.promise(KEPT, StoreMillis(now + buckets.RENEWED - 60_000))
         assert (await read(store)).followed[0].until <= now + buckets.FORCE
@@ -87,7 +87,7 @@ class TestByTime:
 
     async def test_two_that_promise_at_once_are_both_kept(self, datastore: Datastore) -> None:
         async def promise(which: int) -> None:
-            rules = buckets.FollowedRules(datastore.client(), datastore.place)
+            rules = buckets.FollowedRules(datastore.client())
             for _ in range(20):
                 try:
                     await rules.promise((KEPT[0]._replace(prefix=f"p{which}"),), StoreMillis(1_000))
@@ -131,7 +131,7 @@ class TestByTime:
         series = SeriesReader(await datastore.store(), overlay, datastore.clock, ALL_KEPT)
         died = datastore.client()
         transaction = await died.begin()
-        await buckets.closed_at(died, datastore.place, transaction=transaction)
+        await buckets.closed_at(died, transaction=transaction)
         assert not (await series.read(everything("a"))).exact
         await died.rollback(transaction)  # as the server does after a minute
         assert (await series.read(everything("a"))).exact

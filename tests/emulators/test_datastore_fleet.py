@@ -13,7 +13,7 @@ from tests.emulators.datastore_fixtures import Datastore
 
 async def shared_on(datastore: Datastore) -> Shared:
     store, other = await datastore.store(), await datastore.store()
-    one, two = (DatastoreFleetBook(one._client, datastore.place, datastore.clock) for one in (store, other))
+    one, two = (DatastoreFleetBook(one._client) for one in (store, other))
     return Shared(one, two, store)
 
 
@@ -40,5 +40,5 @@ async def test_probes_of_other_processes_do_not_tell_that_a_store_was_used(
     for key in keys:
         request.mutations.add().insert.CopyFrom(datastore.place.receipt_entity(Receipt(key, NEVER)))
     await client.commit(request)
-    look = await DatastoreFleetBook(client, datastore.place, datastore.clock).change(lambda fleet, _: fleet)
+    look = await DatastoreFleetBook(client).change(lambda fleet, _: fleet)
     assert [*look.fleet.members] == members

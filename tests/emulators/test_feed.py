@@ -50,8 +50,7 @@ class World:
 
     def book(self) -> DatastoreFeedBook:
         """Of a process of its own, whose lease is renewed at each call."""
-        place, clock = self.datastore.place, self.datastore.clock
-        return EagerBook(self.datastore.clients[0], place, self.store, clock, 60.0)
+        return EagerBook(self.datastore.clients[0], self.store, 60.0)
 
 
 @pytest.fixture

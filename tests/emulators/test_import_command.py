@@ -137,7 +137,7 @@ async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: D
     assert (nothing.code, len(nothing.lines)) == (1, 1)
     assert "all counters in go datastore://" in nothing.lines[0]
     assert await total(await datastore.store(), "a") == 5
-    fleet = (await DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock).look()).fleet
+    fleet = (await DatastoreFleetBook(datastore.client()).look()).fleet
     assert fleet.version
     assert not fleet.members, "its marks are no receipts of a fleet that is lost"
     same = await command.run("import", "--variant", "ndb", "--from", store)

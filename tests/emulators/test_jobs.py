@@ -44,13 +44,12 @@ PAGE = 30
 
 async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
     client = client or datastore.client()
-    return DatastoreJobs(client, datastore.place, await datastore.store(client))
+    return DatastoreJobs(client)
 
 
 class TestExports:
     async def test_exports_have_a_limit_of_which_an_owner_may_have_a_part(self, datastore: Datastore) -> None:
-        client = datastore.client()
-        jobs = DatastoreJobs(client, datastore.place, await datastore.store(client), most_exports=8)
+        jobs = DatastoreJobs(datastore.client(), most_exports=8)
         export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
         outcomes = await asyncio.gather(
             *(jobs.create(export._replace(id=f"me/{number}")) for number in range(5)), return_exceptions=True
@@ -140,7 +139,7 @@ class TestDatastoreJobs(JobsContract):
 
     async def test_a_torn_look_does_not_finish_a_job(self, datastore: Datastore) -> None:
         """A task opened two and one of these is done: whoever misses the first of both sees none open."""
-        client = TearingClient(datastore.place.project, "", datastore.clock, datastore.host)
+        client = TearingClient(datastore.place, datastore.clock, datastore.host)
         datastore.clients.append(client)
         jobs = await jobs_in(datastore, client)
         books = iter((1, 2))

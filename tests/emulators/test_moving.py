@@ -118,7 +118,7 @@ class Clients:
 class TestDatastoreArrivals(ArrivalsContract):
     @pytest.fixture
     async def arriving(self, datastore: Datastore) -> Arriving:
-        return Arriving(await datastore.store(), DatastoreArrivals(datastore.client(), datastore.place))
+        return Arriving(await datastore.store(), DatastoreArrivals(datastore.client()))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from shared.model.receipts import DAY, HOUR, Promise, promised
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
-from shared.sqlite.database import Database
 from shared.wire.codec import encode
 from shared.wiring.files import open_spool
 from shared.wiring.process import redis_overlay
@@ -174,7 +173,7 @@ async def test_a_row_of_a_spool_is_as_old_as_when_it_was_taken(fleet: Fleet, tim
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )
-    spool = open_spool(settings, time, "test", Database)
+    spool = open_spool(settings, time, "test", makes=True)
     assert spool is not None
     await spool.publisher.publish([encode(Envelope("row", {"a": 1}))])
     time.ahead = 2 * 86_400.0

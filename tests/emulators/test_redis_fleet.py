@@ -21,7 +21,6 @@ from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import FENCE, WRITE, Script
 from shared.redis.server import AwayError
-from shared.sqlite.database import Database
 from shared.wire.codec import encode
 from shared.wiring.doctor import FleetSetup
 from shared.wiring.files import open_spool
@@ -331,7 +330,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )
-    spools = [open_spool(settings, fleet.clock, "test", Database) for _ in range(2)]
+    spools = [open_spool(settings, fleet.clock, "test", makes=True) for _ in range(2)]
     first, second = [spool for spool in spools if spool is not None]
     one, two = await fleet.process(through(network), spool=first), await fleet.process(spool=second)
     await until_exact(two)

@@ -13,6 +13,7 @@ import pytest
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import query_of
 from shared.datastore.setup import DatastoreSetup, Ttl
 from shared.model.buckets import Monotonic, StoreMillis, WallSeconds
@@ -274,7 +275,7 @@ async def test_the_older_emulator_is_refused(empty_pubsub: Pubsub, older_host: s
         await older.store()
     (client,) = older.clients
     query = query_of(older.place.kinds.receipt, 10)
-    assert await client.query(older.place.partition, query) == [], "the probe leaves nothing"
+    assert await client.query(query) == [], "the probe leaves nothing"
     await client.close()
 
 
@@ -331,8 +332,10 @@ class Wrong:
 
 @pytest.mark.parametrize(("ahead", "mark"), [(0.0, OK), (30.0, WARN), (-30.0, WARN), (600.0, FAIL), (-600.0, FAIL)])
 async def test_a_clock_that_is_wrong_is_found(datastore: Datastore, ahead: float, mark: str) -> None:
-    client, place = datastore.client(), datastore.place
-    setup = DatastoreSetup(client, place, Wrong(ahead), [Ttl(place, place.kinds.receipt)], emulator=datastore.host)
+    place = datastore.place
+    client = DatastoreClient(place, Wrong(ahead), datastore.host)
+    datastore.clients.append(client)
+    setup = DatastoreSetup(client, [Ttl(place, place.kinds.receipt)], emulator=datastore.host)
     found = [finding async for finding in setup.findings() if finding.part == "clock"]
     assert [finding.mark for finding in found] == [mark]
     assert isinstance(found[0], Finding)

@@ -80,10 +80,10 @@ class World:
 
     async def teller(self, *, mortal: bool = False) -> Announcer:
         """Of a process of its own."""
-        client = MortalClient("countersink-test", "", self.datastore.clock, self.datastore.host)
+        client = MortalClient(self.datastore.place, self.datastore.clock, self.datastore.host)
         client.time = self.datastore.clients[0].time
         self.datastore.clients.append(client)
-        book = Teller(client, self.datastore.place, self.store, self.datastore.clock, 60.0)
+        book = Teller(client, self.store, 60.0)
         assert await book.open(TOLD)
         client.chance = self.chance if mortal else None
         return Announcer(book, self.consumer, "the consumer", TOLD)

@@ -140,8 +140,8 @@ mutation("a dead receipt with a body marks no guard", "shared.datastore.commit._
 
 
 @around("a set takes the mark of dead receipts off", "shared.datastore.commit.guard", *DEAD_IN_DATASTORE)
-async def _(guard: Any, client: Any, place: Any, request: Any, commit: Any) -> None:
-    await guard(client, place, request, commit)
+async def _(guard: Any, client: Any, request: Any, commit: Any) -> None:
+    await guard(client, request, commit)
     for one in request.mutations if commit.guard is not None else ():
         for entity in (one.update, one.insert):
             if MARK in entity.properties:

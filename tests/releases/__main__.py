@@ -102,7 +102,7 @@ async def make_spool(folder: Path) -> None:
 
 def spool_in(folder: Path) -> Queue:
     broker, file = "pubsub://project/counts?subscription=counts-flushers", str(folder / "spool.db")
-    spool = open_spool(Settings(broker=broker, spool=file, spool_disk="durable"), SystemClock(), TOPIC, Database)
+    spool = open_spool(Settings(broker=broker, spool=file, spool_disk="durable"), SystemClock(), TOPIC, makes=True)
     assert spool is not None
     return spool
 

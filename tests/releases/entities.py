@@ -71,7 +71,7 @@ async def entities_in(datastore: Datastore) -> Sequence[dict[str, Any]]:
         query = types.Query.pb()()
         query.kind.add().name = kind
         query.limit.value = MOST
-        found += [json_format.MessageToDict(one.entity) for one in await client.query(place.partition, query)]
+        found += [json_format.MessageToDict(one.entity) for one in await client.query(query)]
     return found
 
 

@@ -48,7 +48,7 @@ async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
     poison = Poison(on_emulators, [COUNTER])
     await poison.begin()
     datastore = on_emulators.datastore
-    book = DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock)
+    book = DatastoreFleetBook(datastore.client())
     settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
     async with (
         processes(tmp_path, tmp_path / "log", **settings) as started,

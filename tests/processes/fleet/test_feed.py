@@ -76,7 +76,7 @@ async def begin_long_ago(datastore: Datastore, settings: Mapping[str, str]) -> N
     """As if these rules had been in the store for more than twelve minutes."""
     rules = feed_rules(settings["COUNTERSINK_FEED"]), threshold_rules(settings["COUNTERSINK_THRESHOLDS"])
     store = await datastore.store()
-    book = DatastoreFeedBook(datastore.client(), datastore.place, store, datastore.clock, 60.0)
+    book = DatastoreFeedBook(datastore.client(), store, 60.0)
     assert await book.open(told(*rules, settings["COUNTERSINK_FEED_TO"]))
     book._since, book._covered = StoreMillis(1), dict.fromkeys(book._covered, 1)
     await book.close()

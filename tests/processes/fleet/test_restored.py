@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from google.pubsub_v1 import types
 
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import DatastorePlace, query_of
 from shared.datastore.store import DatastoreStore
 from tests.contracts.store import total
@@ -109,7 +110,7 @@ async def copied(datastore: Datastore) -> list[Any]:
     return [
         result.entity
         for kind in kinds
-        async for page in client.pages(place.partition, query_of(kind, AT_ONCE), read_time=instant)
+        async for page in client.pages(query_of(kind, AT_ONCE), read_time=instant)
         for result in page
     ]
 
@@ -125,7 +126,9 @@ async def put_back(datastore: Datastore, entities: list[Any], namespace: str) ->
             written.key.partition_id.namespace_id = namespace
         await client.commit(request)
     place = DatastorePlace(datastore.place.project, namespace=namespace)
-    store = DatastoreStore(client, place, datastore.clock)
+    restored = DatastoreClient(place, datastore.clock, datastore.host)
+    datastore.clients.append(restored)
+    store = DatastoreStore(restored)
     await store.check()
     return store
 

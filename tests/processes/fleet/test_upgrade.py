@@ -18,7 +18,6 @@ import pytest
 import countersink
 from countersink import AsyncClient
 from shared.datastore.fleet import DatastoreFleetBook
-from shared.runtime.clock import SystemClock
 from tests.processes.fleet import version_before
 from tests.processes.fleet.calls import Calls, Request
 from tests.processes.fleet.pairs import Embedded, Emulated, Pair
@@ -48,9 +47,7 @@ async def started(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) ->
         settings["COUNTERSINK_OVERLAY"] = request.getfixturevalue("redis").url
         # 0.1.0 takes the probe of a process that starts at the same time for a sign that the store was used before, and
         # then nothing is exact for more than an hour. So its processes find a fleet that has begun.
-        await DatastoreFleetBook(pair.datastore.client(), pair.datastore.place, SystemClock()).change(
-            lambda fleet, _: fleet
-        )
+        await DatastoreFleetBook(pair.datastore.client()).change(lambda fleet, _: fleet)
     async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
         yield all_of_them
 

@@ -52,9 +52,8 @@ FEW, MANY = 250, 4_000
 
 async def seconds(counters: int) -> float:
     """To say how many shards so many new counters have."""
-    clock = SystemClock()
-    client = DatastoreClient("p", "", clock, "127.0.0.1:1")
-    writer = TransformWriter(client, DatastorePlace("p"), clock)
+    client = DatastoreClient(DatastorePlace("p"), SystemClock(), "127.0.0.1:1")
+    writer = TransformWriter(client)
     sums = Sums(Commit((), tuple(ShardAdd(f"c{number}", 0, 1, 1) for number in range(counters))))
     standings = dict.fromkeys(sums.shards, ShardState())
     request = datastore.CommitRequest.pb()()

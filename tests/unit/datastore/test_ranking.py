@@ -67,14 +67,14 @@ class Index:
             found.sort(key=lambda one: one.properties[order].integer_value, reverse=True)
         return [SimpleNamespace(entity=entity) for entity in found]
 
-    async def pages(self, _: Any, query: Any, *, read_time: int) -> AsyncIterator[Sequence[Any]]:
+    async def pages(self, query: Any, *, read_time: int) -> AsyncIterator[Sequence[Any]]:
         found = self._found(query)
         while page := found[: query.limit.value]:
             found = found[query.limit.value :]
             self.looked_at += len(page)
             yield page
 
-    async def query(self, _: Any, query: Any, *, read_time: int) -> Sequence[Any]:
+    async def query(self, query: Any, *, read_time: int) -> Sequence[Any]:
         return self._found(query)[: query.limit.value]
 
     async def read(self, names: Sequence[str], _: object) -> tuple[Mapping[str, Total], Sequence[str]]:

@@ -57,10 +57,10 @@ async def admin(**what: Any) -> AsyncIterator[Admin]:
 
 @asynccontextmanager
 async def of_store(one: Admin) -> AsyncIterator[DatastoreSetup]:
-    client = DatastoreClient("p", "d", SystemClock(), "127.0.0.1:1")
+    client = DatastoreClient(STORE, SystemClock(), "127.0.0.1:1")
     ttls = [Ttl(STORE, kind, one.base, lambda: "secret") for kind in KINDS]
     try:
-        yield DatastoreSetup(client, STORE, SystemClock(), ttls, emulator="")
+        yield DatastoreSetup(client, ttls, emulator="")
     finally:
         await client.close()
 

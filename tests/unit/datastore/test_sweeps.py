@@ -80,7 +80,7 @@ def server() -> Server:
 
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[DatastoreClient]:
-    client = DatastoreClient("p", "", ManualClock(), "127.0.0.1:1")
+    client = DatastoreClient(PLACE, ManualClock(), "127.0.0.1:1")
     client._stubs = {name: getattr(server, name) for name in ("RunQuery", "Lookup", "Commit")}
     yield client
     await client.close()
@@ -109,7 +109,7 @@ async def test_a_receipt_that_was_made_anew_stays(server: Server, client: Datast
         server.write(receipt("k3", NEW))
 
     server.between = retry
-    assert await DatastoreStore(client, PLACE, ManualClock()).sweep(NOW, 100) == 8
+    assert await DatastoreStore(client).sweep(NOW, 100) == 8
     assert [name for _, name in server.entities] == ["k3"]
 
 
@@ -122,20 +122,20 @@ async def test_counts_by_time_to_which_was_added_stay(server: Server, client: Da
         server.between = lambda: server.write(buckets("b", NEW, 2))
 
     server.between = add
-    assert await DatastoreStore(client, PLACE, ManualClock()).sweep(NOW, 100) == 1
+    assert await DatastoreStore(client).sweep(NOW, 100) == 1
     assert [entity.properties["p1"].integer_value for _, entity in server.entities.values()] == [2]
 
 
 async def test_what_has_gone_meanwhile_is_not_counted(server: Server, client: DatastoreClient) -> None:
     server.write(receipt("k", OLD))
     server.between = server.entities.clear
-    assert await DatastoreStore(client, PLACE, ManualClock()).sweep(NOW, 100) == 0
+    assert await DatastoreStore(client).sweep(NOW, 100) == 0
 
 
 @pytest.mark.parametrize("when", [1, 2])
 async def test_a_new_job_of_the_same_id_stays(server: Server, client: DatastoreClient, when: int) -> None:
     """`when`: after which of the sweep's queries it is made: for jobs, or for the records of tasks."""
-    jobs = DatastoreJobs(client, PLACE, DatastoreStore(client, PLACE, ManualClock()))
+    jobs = DatastoreJobs(client)
     record = PLACE.entity(PLACE.key(PLACE.kinds.task, "j:a"))
     server.write(entity_of(PLACE, JobState(Job("j", EXPORT, "", 0, 0, OLD), 1)))
     server.write(record)
@@ -155,7 +155,7 @@ async def test_a_new_job_of_the_same_id_stays(server: Server, client: DatastoreC
 
 
 async def test_a_job_that_expired_goes_with_its_records(server: Server, client: DatastoreClient) -> None:
-    jobs = DatastoreJobs(client, PLACE, DatastoreStore(client, PLACE, ManualClock()))
+    jobs = DatastoreJobs(client)
     server.write(entity_of(PLACE, JobState(Job("j", EXPORT, "", 0, 0, OLD), 1)))
     for number in range(3):
         server.write(PLACE.entity(PLACE.key(PLACE.kinds.task, f"j:{number}")))

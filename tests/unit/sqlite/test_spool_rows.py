@@ -9,7 +9,6 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
 from shared.model.words import Envelope
 from shared.runtime.clock import SystemClock
-from shared.sqlite.database import Database
 from shared.sqlite.spool import SpoolRows
 from shared.wire.codec import encode
 from shared.wiring.files import Queue, open_spool
@@ -23,7 +22,7 @@ async def spool(tmp_path: Path) -> AsyncIterator[Queue]:
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )
-    spool = open_spool(settings, SystemClock(), "test", Database)
+    spool = open_spool(settings, SystemClock(), "test", makes=True)
     assert spool is not None
     await spool.publisher.publish([encode(Envelope(f"e{number}", {"a": 1})) for number in range(NUMBER)])
     yield spool

@@ -91,7 +91,7 @@ def test_a_wrong_word_for_the_disk_is_one_line() -> None:
 
 
 async def opened(settings: Settings) -> Queue | None:
-    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
+    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", makes=True)
     if queue is not None:
         await queue.close()
     return queue
