@@ -1,7 +1,7 @@
 """Reads the counters of other applications from Datastore: the published variants. It writes nothing there."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from grpc import StatusCode
@@ -40,6 +40,13 @@ class Kind(NamedTuple):
         async for page in self.pages(query):
             for entity in page:
                 yield entity
+
+    async def sum(self, query: Any, name: str, count: str) -> Foreign | None:
+        """The counter whose shards are these; None if there are none."""
+        held = None
+        async for shard in self.entities(query):
+            held = _added(held or Foreign(name), shard, count)
+        return held
 
     async def pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
         async for results in self.client.pages(query, read_time=None):
@@ -158,9 +165,6 @@ class SourceByConfig:
 
 AT_ONCE: Final = 16
 _KINDS: Final = "__kind__"
-NameIn = Callable[[Any], str | None]
-"""Returns the name of a shard's counter; None if the shard does not name one."""
-QueryFor = Callable[[str], Any]
 
 
 def source_in(
@@ -174,79 +178,75 @@ def source_in(
     """`kind`: that of the shards, if it is not the usual one. `names`: the name of the only counter, if it has none
     there; or the counters to read, if each is a kind of its own.
     """
-    ways: dict[By, Any] = {
-        By.CONFIG: lambda: SourceByConfig(client, variant),
-        By.LABEL: lambda: by_label(Kind(client, kind or variant.shard), variant),
-        By.PARENT: lambda: by_parent(Kind(client, variant.shard), variant),
-        By.KIND: lambda: SourceKinds(client, variant, names),
-        By.ALL: lambda: by_kind(Kind(client, kind or variant.shard), variant, *names),
-    }
-    source: Source = ways[variant.by]()
+    source: Source
+    match variant.by:
+        case By.CONFIG:
+            source = SourceByConfig(client, variant)
+        case By.KIND:
+            source = SourceKinds(client, variant, names)
+        case By.LABEL | By.PARENT | By.ALL:
+            source = GroupedSource(Kind(client, kind or variant.shard), variant, names)
     source.name = name
     return source
 
 
 class GroupedSource:
-    """Each shard tells its counter. The application adds up all shards that tell the same one."""
+    """Each shard tells its counter: in a property, or by its ancestor, or there is only one counter. The application
+    adds up all shards that tell the same one.
+    """
 
     name = ""
 
-    def __init__(self, shards: Kind, count: str, tells: NameIn, of: QueryFor, since: QueryFor) -> None:
-        """`of` finds the shards of a counter; `since` those of a prefix and behind it, in the order of counters."""
+    def __init__(self, shards: Kind, variant: Variant, names: Collection[str]) -> None:
+        """`names`: that of the only counter."""
         self._shards = shards
-        self._count = count
-        self._tells = tells
-        self._of = of
-        self._since = since
+        self._by = variant.by
+        self._label = variant.label
+        self._count = variant.count
+        self._only = next(iter(names), "")
 
     async def counter(self, name: str) -> Foreign | None:
-        return await _one(self._shards, self._of(name), name, self._count)
+        query = self._shards.query()
+        if self._by is By.LABEL:
+            where(query, self._label, Operator.EQUAL, string_value=name)
+        elif self._by is By.PARENT:
+            where(query, KEY, Operator.HAS_ANCESTOR, key_value=self._shards.key(name))
+        return await self._shards.sum(query, name, self._count)
 
-    def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        return _grouped(self._shards, self._since(prefix), prefix, self._tells, self._count)
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        """The query lists the shards of a counter, and the counters of a prefix, in a row."""
+        held: Foreign | None = None
+        async for shard in self._shards.entities(self._since(prefix)):
+            name = self._counter_of(shard)
+            if name is None:
+                yield f"{said(shard.key)} is left out: it does not name its counter"
+                continue
+            if held is not None and name != held.name:
+                yield held
+                held = None
+            if not name.startswith(prefix):
+                return
+            held = _added(held or Foreign(name), shard, self._count)
+        if held is not None:
+            yield held
 
+    def _since(self, prefix: str) -> Any:
+        """The shards of the counters with a prefix and behind it, in the order of counters."""
+        if self._by is By.LABEL:
+            query = self._shards.query(self._label)
+            return where(query, self._label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix) if prefix else query
+        query = self._shards.query()
+        return self._shards.from_key(query, prefix) if self._by is By.PARENT else query
 
-def by_label(shards: Kind, variant: Variant) -> GroupedSource:
-    """Each shard names its counter in a property."""
-    label = variant.label
-
-    def tells(shard: Any) -> str | None:
-        held = shard.properties[label]
-        return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
-
-    def since(prefix: str) -> Any:
-        query = shards.query(label)
-        return where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix) if prefix else query
-
-    return GroupedSource(
-        shards,
-        variant.count,
-        tells,
-        lambda name: where(shards.query(), label, Operator.EQUAL, string_value=name),
-        since,
-    )
-
-
-def by_parent(shards: Kind, variant: Variant) -> GroupedSource:
-    """Each shard has the key of its counter as its ancestor."""
-
-    def tells(shard: Any) -> str | None:
-        path = shard.key.path
-        return path[0].name or None if len(path) > 1 and path[0].kind == shards.kind else None
-
-    def of(name: str) -> Any:
-        return where(shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=shards.key(name))
-
-    return GroupedSource(shards, variant.count, tells, of, lambda prefix: shards.from_key(shards.query(), prefix))
-
-
-def by_kind(shards: Kind, variant: Variant, counter: str) -> GroupedSource:
-    """All shards of the kind belong to one counter."""
-
-    def all_of_them(_: str) -> Any:
-        return shards.query()
-
-    return GroupedSource(shards, variant.count, lambda _: counter, all_of_them, all_of_them)
+    def _counter_of(self, shard: Any) -> str | None:
+        """The name of the shard's counter; None if it tells none."""
+        if self._by is By.LABEL:
+            held = shard.properties[self._label]
+            return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
+        if self._by is By.PARENT:
+            path = shard.key.path
+            return path[0].name or None if len(path) > 1 and path[0].kind == self._shards.kind else None
+        return self._only
 
 
 class SourceKinds:
@@ -261,7 +261,7 @@ class SourceKinds:
 
     async def counter(self, name: str) -> Foreign | None:
         shards = Kind(self._client, f"{self._variant.shard}{name}")
-        return await _one(shards, shards.query(), name, self._variant.count)
+        return await shards.sum(shards.query(), name, self._variant.count)
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         names = self._known or await self._all(prefix)
@@ -289,30 +289,3 @@ class SourceKinds:
             if not name.startswith(beginning + prefix):
                 return
             yield name.removeprefix(beginning)
-
-
-async def _one(shards: Kind, query: Any, name: str, count: str) -> Foreign | None:
-    held = None
-    async for shard in shards.entities(query):
-        held = _added(held or Foreign(name), shard, count)
-    return held
-
-
-async def _grouped(
-    shards: Kind, query: Any, prefix: str, name_in: NameIn, count: str
-) -> AsyncGenerator[Foreign | str, None]:
-    """The sums of counters, from a query that lists the shards of a counter, and counters of a prefix, in a row."""
-    held: Foreign | None = None
-    async for shard in shards.entities(query):
-        name = name_in(shard)
-        if name is None:
-            yield f"{said(shard.key)} is left out: it does not name its counter"
-            continue
-        if held is not None and name != held.name:
-            yield held
-            held = None
-        if not name.startswith(prefix):
-            return
-        held = _added(held or Foreign(name), shard, count)
-    if held is not None:
-        yield held

@@ -15,7 +15,7 @@ from shared.model.imports import By, Source, Variant
 from shared.ports.feed import FeedBook
 from shared.ports.store import Arrivals, FleetBook, Jobs, Store
 from shared.runtime.clock import Clock, SystemClock, ToldClock
-from shared.wiring.files import STORE, needs
+from shared.wiring.files import STORE, needs, until_closed
 
 if TYPE_CHECKING:
     from shared.datastore.keys import DatastorePlace
@@ -99,10 +99,8 @@ async def source_of(
         from shared.datastore.keys import DatastorePlace  # noqa: PLC0415
     place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(place, SystemClock(), emulator())
-    try:
+    async with until_closed(client, client.close):
         yield source_in(client, variant, name=name_of(variant, there, kind), kind=kind, names=names)
-    finally:
-        await client.close()
 
 
 def name_of(variant: Variant, there: urls.Datastore, kind: str) -> str:

@@ -4,11 +4,11 @@ exact.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from shared.config import urls
 from shared.config.findings import FAIL, OK, WARN, Finding, Setup
@@ -22,7 +22,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool import SpoolSetup
 from shared.wiring.datastore import store_of
-from shared.wiring.files import BROKER, OVERLAY, elsewhere, needs, only_file, spool_flaw, spool_path
+from shared.wiring.files import BROKER, OVERLAY, elsewhere, needs, only_file, spool_flaw, spool_path, until_closed
 
 # Tells operators what keeps reads from being exact, and takes their word that nothing is missing.
 
@@ -158,9 +158,6 @@ def _end(record: PublisherRecord, fleet: Fleet) -> str:
     return "it has reached the overlay, or has ended"
 
 
-T = TypeVar("T")
-
-
 Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
@@ -176,14 +173,6 @@ def setups(settings: Settings) -> Sequence[Opening]:
     if settings.overlay != "memory://":
         openings.append(partial(_redis_setup, settings))
     return openings
-
-
-@asynccontextmanager
-async def _until_closed(part: T, close: Callable[[], Awaitable[None]]) -> AsyncIterator[T]:
-    try:
-        yield part
-    finally:
-        await close()
 
 
 def _file_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
@@ -216,7 +205,7 @@ class _StoreSetup:
 
 def _store_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     stored = store_of(settings, SystemClock())
-    return _until_closed(_StoreSetup(stored.setup, FleetSetup(stored.book, stored.store)), stored.close)
+    return until_closed(_StoreSetup(stored.setup, FleetSetup(stored.book, stored.store)), stored.close)
 
 
 def _spool_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
@@ -234,7 +223,7 @@ def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     client = PubsubClient(host)
     place = PubsubPlace(there.project, there.topic, there.subscription)
     setup = PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
-    return _until_closed(setup, client.close)
+    return until_closed(setup, client.close)
 
 
 def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
@@ -242,7 +231,7 @@ def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.server import Links, RedisSetup, Server  # noqa: PLC0415
     server = Server(settings.overlay, Links(settings.overlay))
-    return _until_closed(RedisSetup(server), server.close)
+    return until_closed(RedisSetup(server), server.close)
 
 
 async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:
@@ -252,5 +241,5 @@ async def trust_overlay(settings: Settings, which: str | None = None) -> Sequenc
             f"{BROKER} is a file, which knows all pending increments: --trust-overlay is only for Pub/Sub"
         )
     stored = store_of(settings, SystemClock())
-    async with _until_closed(FleetSetup(stored.book, stored.store), stored.close) as fleet:
+    async with until_closed(FleetSetup(stored.book, stored.store), stored.close) as fleet:
         return await fleet.trust(which)

@@ -4,11 +4,11 @@ before.
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from shared.config import urls
 from shared.config.settings import Settings
@@ -122,6 +122,18 @@ def refuse_older(settings: Settings) -> None:
     """Raise `SettingsError` if opening the file of a SQLite broker converts it."""
     if urls.scheme_of(settings.broker) != "pubsub":
         schema.refuse_older(only_file(settings))
+
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def until_closed(part: T, close: Callable[[], Awaitable[None]]) -> AsyncIterator[T]:
+    """Close it at the end, whatever happens."""
+    try:
+        yield part
+    finally:
+        await close()
 
 
 # What to say when a setting needs packages that are not installed.

@@ -30,7 +30,7 @@ from shared.sqlite.broker import SqliteOverlay, topic_of
 from shared.sqlite.database import Database, Reserve
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import FROM, store_of
-from shared.wiring.files import data_file, elsewhere, needs
+from shared.wiring.files import data_file, elsewhere, needs, until_closed
 
 FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
 
@@ -48,19 +48,15 @@ async def source_of(variant: str, url: str, match: str, fields: Sequence[str]) -
         with needs("firestore", FROM, url):
             import google.auth.transport.requests  # noqa: F401, PLC0415 (the extra may be missing)
         counters = FirestoreCounters(place, fields, emulator)
-        try:
+        async with until_closed(counters, counters.close):
             yield counters
-        finally:
-            await counters.close()
         return
     urls.redis(FROM, url)
     with needs("redis", FROM, urls.shown(url)):
         from shared.moving.redis_keys import RedisKeys  # noqa: PLC0415 (the extra may be missing)
     keys = RedisKeys(url, match)
-    try:
+    async with until_closed(keys, keys.close):
         yield keys
-    finally:
-        await keys.close()
 
 
 class End(NamedTuple):
@@ -103,10 +99,8 @@ async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tupl
             if not makes or await asyncio.to_thread(file.exists):
                 copied = await asyncio.to_thread(copy, file, used)
         database = Database(used, None if still else elsewhere(file))
-        try:
+        async with until_closed(database, database.close):
             yield database, lambda: copied is not None and went_on(file, copied)
-        finally:
-            await database.close()
 
 
 @asynccontextmanager
@@ -136,18 +130,9 @@ async def end_of(settings: Settings, argument: str, url: str, *, makes: bool, st
             waits = promise_of(settings).life
             kinds = f" {settings.kind_config} {settings.kind_shard}"
             name = f"datastore {there.project}/{there.database or '(default)'}/{there.namespace}{kinds}"
-            try:
-                origin = StoreOrigin(stored.store, name, unknown)
-                yield End(
-                    origin,
-                    stored.store,
-                    stored.arrivals,
-                    ProcessOverlay(stored.clock),
-                    stored.clock,
-                    waits,
-                    stored.book,
-                )
-            finally:
-                await stored.close()
+            origin = StoreOrigin(stored.store, name, unknown)
+            here = ProcessOverlay(stored.clock)
+            async with until_closed(stored, stored.close):
+                yield End(origin, stored.store, stored.arrivals, here, stored.clock, waits, stored.book)
         case _:
             raise SettingsError(f"{argument}={url!r}: must be {', '.join(FORMS[:-1])} or {FORMS[-1]}")
