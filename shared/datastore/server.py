@@ -1,45 +1,15 @@
-"""Whether the server is fit, and the promises of flushers in it."""
+"""Refuses a server that can't add to a number by itself: the older emulator ignores transforms and erases entities."""
 
 import logging
 from typing import Any, Final
 from uuid import uuid4
 
-import orjson
-
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import COUNT, PROBE, integer, transform
 from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.receipts import FORGOTTEN, HOUR, Promise
+from shared.model.receipts import HOUR
 from shared.model.words import Receipt
-
-# Keeps the promises of flushers: one entity among the receipts, which never expires.
-
-
-NAME: Final = "promises"
-_ALL: Final = "promises"
-
-
-async def promises_of(client: DatastoreClient) -> list[Promise]:
-    return _read(await client.look_up_one(client.place.receipt(NAME)))
-
-
-async def keep(client: DatastoreClient, one: Promise) -> None:
-    """`ContendedError` if another flusher writes at the same time."""
-    found = await client.look_up_one(client.place.receipt(NAME))
-    kept = {promise[:2]: promise for promise in _read(found) if promise.seen > one.seen - FORGOTTEN}
-    there = kept.get(one[:2], one)
-    kept[one[:2]] = one._replace(seen=max(one.seen, there.seen))
-    said = orjson.dumps([[*promise] for promise in kept.values()])
-    await client.overwrite(client.place.receipt(NAME), found, _ALL, blob_value=said)
-
-
-def _read(found: Any) -> list[Promise]:
-    return [Promise(*row) for row in orjson.loads(found.entity.properties[_ALL].blob_value)] if found else []
-
-
-# Refuses a server that can't add to a number by itself: the older emulator ignores transforms and erases entities.
-
 
 _log = logging.getLogger(__name__)
 

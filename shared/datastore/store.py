@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from shared.datastore import buckets, server
+import orjson
+
+from shared.datastore import buckets
 from shared.datastore.buckets import FollowedRules, close, followed_at
 from shared.datastore.client import DELETES_AT_ONCE, HEARD, DatastoreClient, micros, millis
 from shared.datastore.commit import TransformWriter, find, mark_in
@@ -40,7 +42,7 @@ from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMill
 from shared.model.errors import LateError, TransientError
 from shared.model.imports import Mark
 from shared.model.jobs import JobState
-from shared.model.receipts import Promise
+from shared.model.receipts import FORGOTTEN, Promise
 from shared.model.words import Commit, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 
@@ -130,6 +132,10 @@ MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
+_PROMISES: Final = "promises"
+"""The name of an entity among the receipts that never expires, and of its property: what flushers promise."""
+
+
 class DatastoreStore:
     """Implements `Store`. Its time is the server's, in microseconds since 1970.
 
@@ -170,10 +176,14 @@ class DatastoreStore:
         return await self._client.look_now()
 
     async def promises(self) -> Sequence[Promise]:
-        return await server.promises_of(self._client)
+        return _promises_in(await self._client.look_up_one(self._place.receipt(_PROMISES)))
 
     async def promise(self, one: Promise) -> None:
-        await server.keep(self._client, one)
+        found = await self._client.look_up_one(self._place.receipt(_PROMISES))
+        kept = {each[:2]: each for each in _promises_in(found) if each.seen > one.seen - FORGOTTEN}
+        kept[one[:2]] = one._replace(seen=max(one.seen, kept.get(one[:2], one).seen))
+        said = orjson.dumps([*map(tuple, kept.values())])
+        await self._client.overwrite(self._place.receipt(_PROMISES), found, _PROMISES, blob_value=said)
 
     async def apply(self, commit: Commit) -> Instant:
         await self.check()
@@ -324,3 +334,7 @@ class DatastoreStore:
         if len(seen) < most:
             seen += await self._client.query(expired(kinds.buckets, now, most - len(seen)))
         return await self._client.delete_seen(seen)
+
+
+def _promises_in(found: Any) -> list[Promise]:
+    return [Promise(*row) for row in orjson.loads(found.entity.properties[_PROMISES].blob_value)] if found else []
