@@ -117,8 +117,9 @@ async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
     async with AsyncExitStack() as stack:
         stores = []
         for _ in range(WRITERS_ON_EMULATOR):
-            store = DatastoreStore(DatastoreClient(place, clock, host))
-            stack.push_async_callback(store.close)
+            client = DatastoreClient(place, clock, host)
+            stack.push_async_callback(client.close)
+            store = DatastoreStore(client)
             stores.append(store)
         yield stores
 

@@ -90,7 +90,7 @@ def _part(request: Any, key: Key, name: str, value: str) -> Any:
     return mutation
 
 
-class RulesFollowed:
+class FeedRules:
     """The rules in the store, as a process that commits knows them."""
 
     def __init__(self, client: DatastoreClient) -> None:

@@ -12,7 +12,7 @@ from shared.datastore import buckets
 from shared.datastore.buckets import FollowedRules, close, followed_at
 from shared.datastore.client import DELETES_AT_ONCE, HEARD, DatastoreClient, micros, millis
 from shared.datastore.commit import TransformWriter, find, mark_in
-from shared.datastore.feed import RulesFollowed
+from shared.datastore.feed import FeedRules
 from shared.datastore.jobs import states_in
 from shared.datastore.keys import (
     COUNT,
@@ -151,10 +151,7 @@ class DatastoreStore:
         self._opening = asyncio.Lock()
         self._probed = False
         self._writer = TransformWriter(client)
-        self._rules = RulesFollowed(client)
-
-    async def close(self) -> None:
-        await self._client.close()
+        self._rules = FeedRules(client)
 
     async def check(self) -> None:
         """Raise `SettingsError` if the server would lose counts. The first use finds that out, so a process can start

@@ -102,7 +102,8 @@ async def place(kind: str, name: str, folder: Path, host: str) -> AsyncIterator[
         there = Datastore(host)
         store = await there.store()
         yield Place(f"datastore://{there.place.project}?namespace={there.place.namespace}", store)
-        await store.close()
+        for client in there.clients:
+            await client.close()
 
 
 async def copied(origin: str, target: str, host: str, *, whole: bool) -> float:
