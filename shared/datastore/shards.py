@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import COUNT, DELETED, NUM_SHARDS, Key, delete, flaw_of, integer, name_of, rewrite, transform
 from shared.model.buckets import Monotonic
-from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, amount
+from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
 from shared.model.words import SHARD_FULL, Lately, Receipt, moved
 
 BIG: Final = 2**40
@@ -177,9 +177,7 @@ async def _request(client: DatastoreClient, counter: str, target: int, config: A
     for one in (*leaving, *filter(None, seen)):
         if flaw := flaw_of(one.entity, COUNT):
             raise CrowdedError(flaw)
-    given = moved(counts, sum(integer(one.entity, COUNT) for one in leaving))
-    if given is None:
-        raise CrowdedError(f"{counter} holds too much for {amount(target, 'shard')}")
+    given = moved(counter, counts, sum(integer(one.entity, COUNT) for one in leaving))
     request = client.commit_request()
     for one in leaving:
         delete(request, one)

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
 from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
+from shared.model.errors import CrowdedError, amount
 from shared.model.imports import Mark
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_part, key_of_second_use
 
@@ -402,11 +403,11 @@ def number_for(add: ShardAdd, there: int) -> int:
     return add.shard + 1 if there and add.known else add.num_shards
 
 
-def moved(staying: Sequence[int], leaving: int) -> list[int] | None:
+def moved(counter: str, staying: Sequence[int], leaving: int) -> list[int]:
     """How much of the sum of the leaving shards each staying shard gets. The first takes as much as it can.
 
-    None if they can't hold all of it. A part may be beyond int64, where a shard is far on the other side of zero; what
-    the shard holds with it never is.
+    Raises `CrowdedError` if they can't hold all of it. A part may be beyond int64, where a shard is far on the other
+    side of zero; what the shard holds with it never is.
     """
     given = []
     for held in staying:
@@ -415,7 +416,9 @@ def moved(staying: Sequence[int], leaving: int) -> list[int] | None:
         part = 0 if (room > 0) != (leaving > 0) else min(room, leaving, key=abs)
         given.append(part)
         leaving -= part
-    return None if leaving else given
+    if leaving:
+        raise CrowdedError(f"{counter} holds too much for {amount(len(staying), 'shard')}")
+    return given
 
 
 # The envelope, and how one that is too large is divided.

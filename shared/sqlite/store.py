@@ -13,13 +13,11 @@ from shared.model.buckets import Instant, StoreMillis, WallMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
-    CrowdedError,
     GoneError,
     LateError,
     RefusedError,
     ShardFullError,
     ShrunkError,
-    amount,
 )
 from shared.model.imports import Mark
 from shared.model.receipts import Promise
@@ -113,9 +111,7 @@ def _compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rec
     counts = {shard: count for shard, count, _ in rows}
     updated = max([when for *_, when in rows], default=0)
     leaving = sum(count for shard, count in counts.items() if shard >= num_shards)
-    given = moved([counts.get(shard, 0) for shard in range(num_shards)], leaving)
-    if given is None:
-        raise CrowdedError(f"{counter} holds too much for {amount(num_shards, 'shard')}")
+    given = moved(counter, [counts.get(shard, 0) for shard in range(num_shards)], leaving)
     (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
     db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
     for shard, part in enumerate(given):

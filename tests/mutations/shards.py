@@ -29,9 +29,8 @@ mutation("readers do not look for a shard that a store in memory makes", "shared
 
 
 @around("a compaction drops what the highest shards hold", "shared.model.words.moved", STORE, COMPACTIONS, SEEDS)
-def _(moved: Any, staying: Any, leaving: int) -> Any:
-    given = moved(staying, leaving)
-    return None if given is None else [0] * len(given)
+def _(moved: Any, counter: str, staying: Any, leaving: int) -> Any:
+    return [0] * len(moved(counter, staying, leaving))
 
 
 mutation("what a flusher wrote itself is taken for others'", "flusher.shards.CounterWrites.saw", GROWTH)(

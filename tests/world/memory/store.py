@@ -9,7 +9,6 @@ from shared.model.dead_letters import entries_of_dead
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
-    CrowdedError,
     LateError,
     RefusedError,
     ShardFullError,
@@ -212,9 +211,7 @@ class MemoryStore:
             return number
         shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter or shard[1] < num_shards}
         leaving = sum(self._shards.values()) - sum(shards.values())
-        given = moved([shards.get((counter, index), 0) for index in range(num_shards)], leaving)
-        if given is None:
-            raise CrowdedError(f"{counter} holds too much for {num_shards} shards")
+        given = moved(counter, [shards.get((counter, index), 0) for index in range(num_shards)], leaving)
         for index, part in enumerate(given):
             if part:
                 shards[counter, index] = shards.get((counter, index), 0) + part
