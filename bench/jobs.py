@@ -16,7 +16,7 @@ from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Plan, Row
 from flusher.jobs.kinds import IN_COMMIT, Adding
 from flusher.jobs.worker import PAGE
-from flusher.service import make_runner, make_worker
+from flusher.service import make_runner
 from shared.config.settings import Settings
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
@@ -34,6 +34,8 @@ from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint
 from shared.runtime.retry import Stop
+from tests.world.memory.broker import MemoryBroker
+from tests.world.parts import parts_of
 
 DELTA: Final = 10
 KILLS: Final = 3
@@ -81,12 +83,13 @@ class _Space:
         """Counters per second."""
         tasks, overlay = MemoryTasks(), ProcessOverlay(self.clock)
         settings = Settings()
-        worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
+        broker = MemoryBroker(self.clock)
+        parts = parts_of(broker, self.store, self.clock, one_file=False, overlay=overlay, jobs=self.jobs, tasks=tasks)
         stop, begun = Stop(), time.monotonic()
         compactor = compactor_of(self.store, self.clock, settings)
         starter = JobStarter(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
         standing, _ = await starter.start(ADD, "", DELTA)
-        running = asyncio.create_task(make_runner(tasks, worker, settings, at_once=at_once).run(stop, 0))
+        running = asyncio.create_task(make_runner(parts, settings, at_once=at_once).run(stop, 0))
         while standing.state == RUNNING:
             await asyncio.sleep(_LOOK)
             standing = await self.standing(standing.job.id)

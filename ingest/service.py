@@ -28,24 +28,21 @@ from ingest.http.fast_path import FastPath
 from ingest.http.router import LOG, UNDER_WAY, Refusals, Routes
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
-from shared.config.settings import Settings, receipts_live
+from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.job_result import JobResults
 from shared.counters.largest import Largest
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.counters.start_job import starter_of
-from shared.fleet.fleet_view import FleetView
 from shared.http.server import HttpServer
 from shared.http.shares import FairLock
 from shared.http.watchdog import ADMINS, SPARE, room_for
-from shared.ports.broker import LetterDesk, Publisher
-from shared.ports.overlay import Overlay
-from shared.ports.store import Jobs, Store, Tasks
-from shared.runtime.clock import Clock
+from shared.model.buckets import StoreMillis
+from shared.model.receipts import Promises
+from shared.ports.broker import LetterDesk
 from shared.runtime.retry import forever
-from shared.runtime.traces import Traces
+from shared.wiring.process import Parts, starter_of
 
 _log = logging.getLogger(__name__)
 
@@ -55,26 +52,19 @@ class Ingest:
 
     def __init__(
         self,
-        publisher: Publisher,
-        store: Store,
-        overlay: Overlay,
-        clock: Clock,
+        parts: Parts,
         settings: Settings,
         *,
-        jobs: Jobs,
-        tasks: Tasks,
         letters: LetterDesk,
-        spool: Spool | None = None,
-        looks: FleetView | None = None,
-        metered: bool,
         version: str,
         short: bool = True,
-        traces: Traces | None = None,
     ) -> None:
         """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
+        store, overlay, clock, jobs, traces = parts.store, parts.overlay, parts.clock, parts.jobs, parts.traces
+        metered = not parts.one_file
         self._settings = settings
-        self._publisher = publisher = publisher if spool is None else spool
-        self._spool = spool
+        self._spool = _spool_of(parts, settings)
+        self._publisher = publisher = self._spool or parts.publisher
         self._overlay = overlay
         self._settling = OverlayCleanup(store, overlay)
         self.server: HttpServer | None = None
@@ -99,7 +89,6 @@ class Ingest:
         self.watches = Watches(self.reader, AllNames(store, overlay), render, clock, most_watched)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starter = starter_of(jobs, tasks, store, overlay, clock=clock, settings=settings)
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         limits = settings.max_counters
@@ -125,9 +114,9 @@ class Ingest:
             WatchRoutes(self.watches, clock, turns),
             ReceiptRoutes(tracking, turns),
             PictureRoutes(pictures, writes, self.publishing, self.reader),
-            JobRoutes(jobs, JobResults(jobs, store), starter, settings.max_shards),
+            JobRoutes(jobs, JobResults(jobs, store), starter_of(parts, settings), settings.max_shards),
             DeadLetterRoutes(letters),
-            FleetRoute(looks),
+            FleetRoute(parts.looks),
             ServiceRoutes(self._ready, version, partial(openapi.document, version)),
         )
         self.routes = Routes(bodies, self.chapters, traces)
@@ -202,3 +191,17 @@ class Ingest:
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)
         await self.waits.stop()
+
+
+def _spool_of(parts: Parts, settings: Settings) -> Spool | None:
+    """What keeps envelopes while the broker is away, if something does."""
+    if (queue := parts.spool) is None:
+        return None
+
+    async def oldest() -> StoreMillis:
+        """The time before which it must not have accepted what it forwards: its receipts may be gone."""
+        promises = Promises(promise_of(settings), await parts.store.promises())
+        return promises.oldest_spooled(await parts.store.now())
+
+    age, keeps = settings.spool_age, queue.keeps
+    return Spool(parts.publisher, queue.publisher, queue.subscription, parts.clock, age, keeps=keeps, oldest=oldest)

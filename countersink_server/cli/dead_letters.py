@@ -11,10 +11,11 @@ from countersink_server.cli.arguments import HELPS, Commands, whole
 from countersink_server.cli.output import flush, plain, tell
 from countersink_server.cli.output import json_of as json_line
 from countersink_server.cli.setup import add, connected
-from countersink_server.serve.run import ready, replay_of
-from flusher.dead_letters.desk import LetterPass, ReplayOutcome
+from countersink_server.serve.run import ready
+from flusher.dead_letters.desk import LetterPass, Replay, ReplayOutcome, passing
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, sums_of
-from shared.config.settings import Settings, promise_of
+from flusher.service import make_tools
+from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, amount
 from shared.model.words import Receipt
 from shared.wiring.process import Parts
@@ -64,12 +65,8 @@ def add_commands(commands: Commands) -> None:
 
 @contextlib.asynccontextmanager
 async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, Settings, Parts]]:
-    async with connected(options) as (settings, parts):
-        letters = parts.letters()
-        try:
-            yield LetterPass(letters, parts.store, parts.overlay, parts.topic, promise_of(settings)), settings, parts
-        finally:
-            await letters.close()
+    async with connected(options) as (settings, parts), passing(parts, settings) as desk:
+        yield desk, settings, parts
 
 
 async def _list(options: argparse.Namespace) -> None:
@@ -116,7 +113,7 @@ async def _replay(options: argparse.Namespace) -> None:
     async with _desk(options) as (desk, settings, parts):
         await ready(parts, flushes=True)
         await parts.open()
-        replay = replay_of(parts, desk.letters, settings, too_old=options.too_old)
+        replay = Replay(make_tools(parts, settings), desk.letters, too_old=options.too_old)
         try:
             while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
                 chosen = batch if options.all else wanted.of(batch)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from countersink import JobStatus, UnavailableError
@@ -15,10 +16,9 @@ from countersink_server.cli.arguments import Commands, command, duration, instan
 from countersink_server.cli.counters import asking
 from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
-from flusher.service import make_runner, make_worker
+from flusher.service import make_runner
 from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards
 from shared.counters.job_result import JobResults
-from shared.counters.start_job import starter_of
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError, amount
@@ -42,7 +42,7 @@ from shared.model.jobs import (
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 from shared.runtime.retry import Stop
-from shared.wiring.process import connect, tasks_of_process
+from shared.wiring.process import connect, starter_of, tasks_of_process
 
 # How the command map reports a job that has ended.
 
@@ -299,17 +299,15 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     settings = settings_of(options)
     if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
         raise CountersinkError(f"--compact {flaw}")
-    parts = connect(settings)
+    parts = replace(connect(settings), tasks=tasks_of_process())
     try:
         await parts.open()
-        tasks = tasks_of_process()
-        starter = starter_of(parts.jobs, tasks, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+        starter = starter_of(parts, settings)
         asked = (wish.kind, wish.prefix, wish.number or 0)
         standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
         if not standing.job.asks(*asked, wish.span):
             raise CountersinkError(f"{standing.job.taken()}: choose another id")
-        worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
-        runner = make_runner(tasks, worker, settings, at_once=options.concurrency)
+        runner = make_runner(parts, settings, at_once=options.concurrency)
         stop = Stop()
 
         async def look() -> JobStatus:

@@ -18,28 +18,24 @@ import uvloop
 from countersink import __version__
 from countersink_server.serve.sockets import PREFIX, Address, Sockets, listening, url_of
 from flusher.cleanup import INTERVAL, JobSweep
-from flusher.dead_letters.desk import OneAtATime, Replay
+from flusher.dead_letters.desk import OneAtATime
+from flusher.expiry import DailyExpiry
 from flusher.feed.announcer import Announcer
-from flusher.flush.commit_loop import FlushTools
-from flusher.flush.flusher import Flusher, Waiters
+from flusher.flush.flusher import Waiters
 from flusher.metrics_server import CLOSING, serve_status
-from flusher.service import make_expiry, make_flusher, make_runner, make_tools, make_worker
-from ingest.accept.spool import Spool
+from flusher.service import make_flusher, make_runner
 from ingest.access.door import Doors
 from ingest.service import Ingest
 from shared.config import urls
-from shared.config.settings import Settings, promise_of
+from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_WITHIN
-from shared.model.buckets import StoreMillis
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.feed import NOTHING
-from shared.model.receipts import Promises
-from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Backoff, Stop, ended, forever, insist
 from shared.wiring.feed import receiver_of, told_by
-from shared.wiring.process import Parts, connect, metrics_pusher_of, traces_of
+from shared.wiring.process import Parts, connect, metrics_pusher_of, starter_of, traces_of
 
 if TYPE_CHECKING:
     from shared.runtime.otlp import OtlpMetrics
@@ -138,54 +134,21 @@ async def ready(parts: Parts, *, flushes: bool) -> None:
 
 
 def ingest_of(parts: Parts, settings: Settings) -> Ingest:
-    spool = None
-    if parts.spool is not None:
-        queue = parts.spool
-        spool = Spool(
-            parts.publisher,
-            queue.publisher,
-            queue.subscription,
-            parts.clock,
-            settings.spool_age,
-            keeps=queue.keeps,
-            oldest=partial(_oldest, parts, settings),
-        )
-    return Ingest(
-        parts.publisher,
-        parts.store,
-        parts.overlay,
-        parts.clock,
-        settings,
-        spool=spool,
-        jobs=parts.jobs,
-        tasks=parts.tasks,
-        looks=parts.looks,
-        letters=letter_desk_of(parts, settings),
-        metered=not parts.one_file,
-        traces=parts.traces,
-        version=__version__,
-    )
-
-
-async def _oldest(parts: Parts, settings: Settings) -> StoreMillis:
-    """The time before which a spool must not have accepted what it forwards: its receipts may be gone."""
-    promises = Promises(promise_of(settings), await parts.store.promises())
-    return promises.oldest_spooled(await parts.store.now())
+    return Ingest(parts, settings, letters=OneAtATime(parts, settings), version=__version__)
 
 
 async def _flush(
     parts: Parts, settings: Settings, stop: Stop, announcer: Announcer | None = None, waiters: Waiters | None = None
 ) -> None:
     """Apply messages and work on jobs until `stop`."""
-    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
-    runner = make_runner(parts.tasks, worker, settings)
-    expiry = make_expiry(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+    drain = settings.drain_timeout
+    expiry = DailyExpiry(settings.expire, parts.jobs, starter_of(parts, settings), parts.clock)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         daily = tasks.create_task(expiry.run(), name="delete old counters each day")
-        tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
-        flush = tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
+        tasks.create_task(make_runner(parts, settings).run(stop, drain), name="jobs")
+        flush = tasks.create_task(make_flusher(parts, settings, waiters).run(stop, drain), name="flush")
         told = Stop()
         feeds = announcer.run(told) if announcer is not None else _begin_feed(parts, settings)
         feed = tasks.create_task(feeds, name="tell others")
@@ -218,38 +181,6 @@ async def _begin_feed(parts: Parts, settings: Settings) -> None:
     if parts.feed is not None:
         told = told_by(settings) if settings.feed_to else NOTHING
         await insist(partial(parts.feed.open, told), TransientError, lambda: not parts.one_file, Backoff())
-
-
-def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
-    tools = _tools(parts, settings)
-    return make_flusher(tools, settings, topic=parts.topic, looks=parts.looks, waiters=waiters)
-
-
-def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
-    return Replay(_tools(parts, settings), letters, too_old=too_old)
-
-
-def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
-    """What requests about dead letters are answered with. It flushes like a flusher of its own."""
-    return OneAtATime(
-        _tools(parts, settings),
-        parts.letters,
-        topic=parts.topic,
-        promise=promise_of(settings),
-        obstacles=parts.obstacles,
-    )
-
-
-def _tools(parts: Parts, settings: Settings) -> FlushTools:
-    return make_tools(
-        parts.subscription,
-        parts.store,
-        parts.overlay,
-        parts.clock,
-        settings,
-        one_file=parts.one_file,
-        traces=parts.traces,
-    )
 
 
 @contextlib.asynccontextmanager

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, open_letter, open_receipt, sums_of
 from flusher.flush.commit_loop import BEFORE, Flush, FlushTools
 from flusher.flush.window import TOO_OLD, Window
+from flusher.service import make_tools
+from shared.config.settings import Settings, promise_of
 from shared.model.buckets import StoreMillis
 from shared.model.dead_letters import (
     MOST_REASON,
@@ -28,8 +30,9 @@ from shared.model.receipts import Promise, Promises, key_of_drop
 from shared.model.words import APPLIED, DEAD, DROPPED, MARKED, Bounds, Commit, Envelope, Receipt, Receipts
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
-from shared.ports.store import Commits, Store
+from shared.ports.store import Commits
 from shared.runtime.ids import mint
+from shared.wiring.process import Parts
 
 # Replays dead letters. They are flushed like messages, but their dead receipts become `applied`.
 
@@ -165,14 +168,14 @@ MOST_BYTES_OF_LETTERS: Final = 1_000_000
 
 
 class LetterPass:
-    """One pass. The caller closes `letters`."""
+    """One pass."""
 
-    def __init__(self, letters: DeadLetters, store: Store, overlay: Overlay, topic: str, promise: Promise) -> None:
+    def __init__(self, letters: DeadLetters, parts: Parts, settings: Settings) -> None:
         self.letters = letters
-        self._store = store
-        self._overlay = overlay
-        self._topic = topic
-        self._promise = promise
+        self._store = parts.store
+        self._overlay = parts.overlay
+        self._topic = parts.topic
+        self._promise = promise_of(settings)
         self._seen: set[str] = set()
         """Receipt keys of the letters that were handed out."""
         self._letters_over = False
@@ -210,6 +213,15 @@ class LetterPass:
         return receipts.found
 
 
+@contextlib.asynccontextmanager
+async def passing(parts: Parts, settings: Settings) -> AsyncIterator[LetterPass]:
+    letters = parts.letters()
+    try:
+        yield LetterPass(letters, parts, settings)
+    finally:
+        await letters.close()
+
+
 AT_ONCE: Final = 100
 """Letters in one step, after which other requests have their turn."""
 MOST_LETTERS_SEEN: Final = 1_000
@@ -229,21 +241,11 @@ class OneAtATime:
     letters must take a bounded part of the memory.
     """
 
-    def __init__(
-        self,
-        tools: FlushTools,
-        letters: Callable[[], DeadLetters],
-        *,
-        topic: str,
-        promise: Promise,
-        obstacles: Callable[[bool], Awaitable[Sequence[str]]],
-    ) -> None:
-        """`obstacles`: the reasons for a flusher not to start, which forbid a replay, too."""
-        self._tools = tools
-        self._open = letters
-        self._topic = topic
-        self._promise = promise
-        self._obstacles = obstacles
+    def __init__(self, parts: Parts, settings: Settings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._tools = make_tools(parts, settings)
+        """It flushes like a flusher of its own."""
         self._turn = asyncio.Lock()
         self._callers = 0
 
@@ -261,7 +263,7 @@ class OneAtATime:
     async def _rest(self, rows: list[DeadLetter], place: Place, limit: int) -> LetterPage:
         """The page with letters that only the broker has."""
         looked_at = 0
-        async with self._passing() as letters:
+        async with passing(self._parts, self._settings) as letters:
             if rows and not letters.letters.complete:  # no page can follow the letters', so they get a whole one
                 return LetterPage(rows, place, complete=False)
             if place.after:
@@ -272,7 +274,7 @@ class OneAtATime:
                     return LetterPage(rows, None, letters.letters.complete)
                 looked_at += len(some)
                 place = Place(in_store=False, after=some[-1].delivery.token)
-                opened = [open_letter(one, self._topic) for one in some]
+                opened = [open_letter(one, self._parts.topic) for one in some]
                 found = await letters.receipts(opened)
                 rows += [_row(one, one.state(found)) for one in opened if not one.is_in_store(found)]
                 await asyncio.sleep(0)
@@ -281,9 +283,9 @@ class OneAtATime:
     async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> LettersReplayed:
         wanted, result = LetterFilter(ids or ()), LettersReplayed(0, 0, 0, 0, 0, 0, [], [], more=False)
         async with self._one_of_few():
-            if obstacles := await self._obstacles(True):
+            if obstacles := await self._parts.obstacles(True):  # what keeps a flusher from starting
                 raise TransientError(obstacles[0])
-            async with self._passing() as letters:
+            async with passing(self._parts, self._settings) as letters:
                 replay = Replay(self._tools, letters.letters, too_old=too_old)
                 async for batch in self._steps(letters, None if ids is None else wanted, result):
                     for outcome in await replay.run(batch, RETRY_STEP_FOR):
@@ -293,7 +295,7 @@ class OneAtATime:
 
     async def drop(self, ids: Sequence[str]) -> LettersDropped:
         wanted, result = LetterFilter(ids), LettersDropped([], [], more=False)
-        async with self._one_of_few(), self._passing() as letters:
+        async with self._one_of_few(), passing(self._parts, self._settings) as letters:
             async for batch in self._steps(letters, wanted, result):
                 for one in batch:
                     _, number = one.left_to_drop(await letters.drop(one))
@@ -327,14 +329,6 @@ class OneAtATime:
             raise TransientError("the store or the broker does not answer; nothing is lost: try again") from None
         finally:
             self._callers -= 1
-
-    @contextlib.asynccontextmanager
-    async def _passing(self) -> AsyncIterator[LetterPass]:
-        letters = self._open()
-        try:
-            yield LetterPass(letters, self._tools.store, self._tools.overlay, self._topic, self._promise)
-        finally:
-            await letters.close()
 
 
 def _row(opened: OpenedLetter, state: LetterState) -> DeadLetter:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from shared.config.settings import Settings, receipts_live
-from shared.counters.compaction import Compactor, compactor_of
+from shared.counters.compaction import Compactor
 from shared.counters.series import check_span
 from shared.model.buckets import Millis, Rules, StoreMillis
 from shared.model.errors import InexactError
@@ -25,7 +24,7 @@ from shared.model.jobs import (
 )
 from shared.model.words import ANY_NAME
 from shared.ports.overlay import Overlay
-from shared.ports.store import Jobs, Store, StoreClock, Tasks
+from shared.ports.store import Jobs, StoreClock, Tasks
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
@@ -94,18 +93,3 @@ class JobStarter:
         else:
             await self.jobs.end(id_, FAILED, now, STOPPED)
         return await self.jobs.get(id_)
-
-
-def starter_of(
-    jobs: Jobs, tasks: Tasks, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
-) -> JobStarter:
-    return JobStarter(
-        jobs,
-        tasks,
-        overlay,
-        compactor_of(store, clock, settings),
-        clock,
-        store=store,
-        receipts_live=receipts_live(settings),
-        rules=settings.windows,
-    )

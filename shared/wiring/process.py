@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from shared.config import urls
-from shared.config.settings import Settings
+from shared.config.settings import Settings, receipts_live
+from shared.counters.compaction import compactor_of
+from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
 from shared.fleet.membership import Membership, in_memory, new_member
 from shared.memory.overlay import MemberOverlay, ProcessOverlay
@@ -105,6 +107,19 @@ class Parts:
                 stack.push_async_callback(end)
             if self._in_fleet is not None:
                 stack.push_async_callback(self._in_fleet.close, patience)
+
+
+def starter_of(parts: Parts, settings: Settings) -> JobStarter:
+    return JobStarter(
+        parts.jobs,
+        parts.tasks,
+        parts.overlay,
+        compactor_of(parts.store, parts.clock, settings),
+        parts.clock,
+        store=parts.store,
+        receipts_live=receipts_live(settings),
+        rules=settings.windows,
+    )
 
 
 def connect(settings: Settings, *, publishes: bool = False, makes: bool = False) -> Parts:

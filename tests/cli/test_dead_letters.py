@@ -7,14 +7,15 @@ import sqlite3
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from countersink_server.cli.dead_letters import _replay
-from countersink_server.serve.run import flusher_of
 from flusher.dead_letters.desk import LetterPass
-from shared.config.settings import Settings, promise_of
+from flusher.service import make_flusher
+from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.receipts import key_of_envelope
@@ -55,7 +56,7 @@ async def flushed(folder: Path, *messages: Message) -> None:
     settings = Settings(broker=f"sqlite:////{file_of(folder)}", flush_interval=0.0)
     parts = connect(settings)
     stop = Stop()
-    running = asyncio.create_task(flusher_of(parts, settings).run(stop, 5.0))
+    running = asyncio.create_task(make_flusher(parts, settings).run(stop, 5.0))
     await parts.publisher.publish(messages)
     with closing(sqlite3.connect(file_of(folder))) as db:
         while db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone() != (0,):
@@ -198,7 +199,7 @@ async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter
     async with overlay.entered([POISON]):
         pass
     async with opened(folder) as parts:
-        desk = LetterPass(parts.letters(), parts.store, overlay, parts.topic, promise_of(Settings()))
+        desk = LetterPass(parts.letters(), replace(parts, overlay=overlay), Settings())
         (letter, _) = await desk.pull()
         left: list[Entry] = []
         ack = desk.letters.ack

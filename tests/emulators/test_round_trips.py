@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from countersink_server.serve.run import flusher_of, ingest_of
+from countersink_server.serve.run import ingest_of
 from countersink_server.serve.sockets import PREFIX, Address, listening
 from flusher.flush.flusher import Flusher
+from flusher.service import make_flusher
 from shared.config.settings import Settings
 from shared.datastore.client import DatastoreClient
 from shared.pubsub.client import PubsubClient
@@ -113,7 +114,7 @@ async def counting(settings: Settings, folder: Path, calls: Calls) -> AsyncItera
         await service.start(sockets.public)
         connector = aiohttp.UnixConnector(f"{folder}/s")
         async with aiohttp.ClientSession("http://localhost", connector=connector) as session:
-            one = Counting(session, flusher_of(others, settings), calls)
+            one = Counting(session, make_flusher(others, settings), calls)
             await one.post("warm")
             await one.flush()
             await one.read("warm", 1)

@@ -5,6 +5,7 @@ import contextlib
 import io
 import socket
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -12,11 +13,11 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink_server.serve.run import flusher_of, letter_desk_of
 from flusher.cleanup import CounterRemover
+from flusher.dead_letters.desk import OneAtATime
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
-from flusher.service import make_worker
+from flusher.service import make_flusher, make_worker
 from ingest.service import Ingest
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import FleetView
@@ -190,21 +191,14 @@ async def running(
     )
     parts = connect(settings, makes=True)
     ingest = Ingest(
-        parts.publisher,
-        parts.store,
-        parts.overlay,
-        parts.clock,
+        replace(parts, looks=looks),
         settings,
-        jobs=parts.jobs,
-        tasks=parts.tasks,
-        looks=looks,
-        letters=letter_desk_of(parts, settings),
-        metered=not parts.one_file,
+        letters=OneAtATime(parts, settings),
         version=contract.VERSION,
         short=short,
     )
-    flusher = flusher_of(parts, settings)
-    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+    flusher = make_flusher(parts, settings)
+    worker = make_worker(parts, settings)
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock, listen("127.0.0.1", 0) if apart else None)
     try:

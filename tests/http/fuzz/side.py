@@ -7,18 +7,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from flusher.dead_letters.desk import OneAtATime
-from flusher.service import make_tools
 from ingest.access.keys import SCOPES, Key, written
 from ingest.service import Ingest
-from shared.config.settings import Settings, promise_of
+from shared.config.settings import Settings
 from shared.http.front import Front
 from shared.http.server import HttpServer, listen
-from shared.memory.tasks import MemoryTasks
 from shared.model.errors import StorageFullError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
@@ -26,10 +23,9 @@ from shared.runtime import metrics
 from tests.http.fuzz.line import Line
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
-from tests.world.memory.broker import MemoryBroker, MemoryOverlay
-from tests.world.memory.jobs import MemoryJobs
-from tests.world.memory.letters import MemoryDeadLetters
+from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.store import MemoryStore
+from tests.world.parts import parts_of
 
 SECRET: Final = "ab" * 32
 ORIGIN: Final = "https://shop.example"
@@ -102,10 +98,6 @@ class _SlowBroker(MemoryBroker):
         await super().publish(messages, check)
 
 
-async def _none(_: bool) -> Sequence[str]:
-    return ()
-
-
 class Side:
     """One of the servers that are compared. `short`: with the fast path."""
 
@@ -114,27 +106,8 @@ class Side:
         clock = LoopClock(loop)
         self._broker = _SlowBroker(clock)
         self._broker.delay = delay
-        store = MemoryStore(clock)
-        overlay = MemoryOverlay(self._broker)
-        self._ingest = Ingest(
-            self._broker,
-            store,
-            overlay,
-            clock,
-            settings,
-            jobs=MemoryJobs(),
-            tasks=MemoryTasks(),
-            letters=OneAtATime(
-                make_tools(self._broker, store, overlay, clock, settings, one_file=True),
-                partial(MemoryDeadLetters, self._broker),
-                topic="t",
-                promise=promise_of(settings),
-                obstacles=_none,
-            ),
-            metered=False,
-            version="0",
-            short=short,
-        )
+        parts = parts_of(self._broker, MemoryStore(clock), clock)
+        self._ingest = Ingest(parts, settings, letters=OneAtATime(parts, settings), version="0", short=short)
         self._before = _refused()
 
     async def start(self) -> None:

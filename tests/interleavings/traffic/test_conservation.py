@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
-from countersink_server.serve.run import replay_of
+from flusher.dead_letters.desk import Replay
 from flusher.dead_letters.letters import open_letter
+from flusher.service import make_tools
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
 from shared.model.errors import TransientError
@@ -134,7 +135,7 @@ class Traffic:
             opened = [open_letter(one, service.parts.topic) for one in batch]
             self.random.shuffle(opened)
             for one in (*opened, *opened[:3]):
-                await replay_of(service.parts, letters, Settings(), too_old=False).run([one])
+                await Replay(make_tools(service.parts, Settings()), letters).run([one])
 
 
 def counted() -> dict[str, float]:

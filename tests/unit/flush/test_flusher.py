@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD
-from flusher.service import make_flusher, make_tools
+from flusher.service import make_flusher
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
 from shared.model.errors import GoneError, RefusedError, TransientError
@@ -17,8 +17,9 @@ from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
-from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.store import MemoryStore
+from tests.world.parts import parts_of
 
 NOBODY = 60.0
 
@@ -40,8 +41,7 @@ async def test_a_flusher_of_a_file_makes_room_before_clients_are_refused() -> No
     clock = ManualClock()
     broker, store = MemoryBroker(clock), MemoryStore(clock)
     settings = Settings(max_pending_bytes=2**20)
-    tools = make_tools(broker, store, MemoryOverlay(broker), clock, settings, one_file=True)
-    flusher = make_flusher(tools, settings, topic="t")
+    flusher = make_flusher(parts_of(broker, store, clock), settings)
     names = [f"{number:099}" for number in range(700)]
     await broker.publish([encode(Envelope(f"e{number}", dict.fromkeys(names, 1))) for number in range(2)])
     while not flusher.due():

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from countersink_server.serve.run import flusher_of
 from flusher.flush.flusher import LOOK
+from flusher.service import make_flusher
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
 from shared.model.errors import TransientError
@@ -84,7 +84,7 @@ async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.Log
             return await apply(commit)
 
         parts.store.apply = fail  # type: ignore[method-assign]
-        flusher, stop = flusher_of(parts, settings), Stop()
+        flusher, stop = make_flusher(parts, settings), Stop()
         tracemalloc.start()
         try:
             async with asyncio.TaskGroup() as tasks:

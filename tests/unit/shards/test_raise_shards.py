@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flusher.flush.commit_loop import ShardBook
-from flusher.service import make_flusher, make_tools
+from flusher.service import make_flusher
 from flusher.shards import CounterCooler, CounterGrower, Growth, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
@@ -22,8 +22,9 @@ from tests.contracts.guards import guard
 from tests.contracts.removals import delete
 from tests.contracts.store import commit, total
 from tests.world.manual_clock import ManualClock
-from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.store import MemoryStore
+from tests.world.parts import parts_of
 
 
 class Bench:
@@ -182,8 +183,7 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
 
     def flusher(*, one_file: bool = False, **settings: object) -> object:
         chosen = Settings(**settings)  # type: ignore[arg-type] # they are what it takes
-        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen, one_file=one_file)
-        return make_flusher(tools, chosen, topic="t")
+        return make_flusher(parts_of(broker, store, clock, one_file=one_file), chosen)
 
     assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
     assert flusher()._cooling is None  # type: ignore[attr-defined]
