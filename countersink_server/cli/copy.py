@@ -3,19 +3,19 @@
 import argparse
 import os
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
 from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.output import Bar, check, flush, json_of, note, tell, written_to
 from countersink_server.cli.target import add_neither, line_of
-from countersink_server.move.copier import WHAT, Copier, CopyReport, Place
+from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.fleet import begun
 from shared.model.moving import Origin, name_of_copy
-from shared.wiring.moving import end_of, file_of, lines_of, origin_in
+from shared.wiring.moving import End, end_of, file_of, lines_of, origin_in
 
 FROM: Final = "--from"
 TO: Final = "--to"
@@ -87,19 +87,15 @@ async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> No
         note(f"countersink: {file} lacks {amount(waiting, 'increment')}, not applied yet")
 
 
-async def _to_store(origin: Origin, end: Any, settings: Settings, options: argparse.Namespace) -> None:
+async def _to_store(origin: Origin, end: End, settings: Settings, options: argparse.Namespace) -> None:
     live = receipts_live(settings, of_client=False)
     chosen = ImportOptions(live, settings.shards, dry=options.dry_run, shrink=True)
     bar = Bar()
-    place = Place(end.store, end.arrivals, end.overlay, end.waits)
-    copier = Copier(
-        origin,
-        place,
-        end.clock,
-        chosen,
-        merge=options.merge,
-        progress=lambda step, number: bar.show_at_times(f"{step}: {number}"),
-    )
+
+    def show(step: str, number: int) -> None:
+        bar.show_at_times(f"{step}: {number}")
+
+    copier = Copier(origin, end, chosen, merge=options.merge, progress=show)
     if end.book is not None and not options.dry_run:
         await end.book.change(begun)
     try:

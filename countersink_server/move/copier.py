@@ -19,19 +19,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
-from shared.model.buckets import Millis, StoreMillis, TimeBucket, WallMillis
+from shared.model.buckets import StoreMillis, TimeBucket, WallMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.imports import Foreign, Mark
 from shared.model.jobs import RUNNING
 from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, followed_until, marks_of, shard_of_copy
 from shared.model.words import Commit, Guard, Receipt
-from shared.ports.overlay import Overlay
-from shared.ports.store import Arrivals, Store
-from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, insist, within
+from shared.wiring.moving import End
 
 PAGE: Final = 500
 """Counters that are compared at once."""
@@ -64,14 +62,6 @@ WHAT: Final = {
 """What is copied, and how people call it."""
 
 
-class Place(NamedTuple):
-    store: Store
-    arrivals: Arrivals
-    overlay: Overlay
-    waits: Millis = Millis(0)
-    """How long a retry that was accepted there may wait until it meets a receipt. Receipts live so much longer."""
-
-
 @dataclass(slots=True)
 class CopyReport:
     """What a copy did, and what differs at the end."""
@@ -93,21 +83,24 @@ that.
 
 
 class Copier:
-    def __init__(
-        self, origin: Origin, place: Place, clock: Clock, options: ImportOptions, *, merge: bool, progress: Progress
-    ) -> None:
+    """It is also the `Source` of the import that adds the totals: there, counters that hold something else in the
+    target have a flaw, and an empty one is made.
+    """
+
+    def __init__(self, origin: Origin, target: End, options: ImportOptions, *, merge: bool, progress: Progress) -> None:
         """`merge`: counters there may hold something else."""
+        self.name = origin.name
         self._origin = origin
-        self._place = place
-        self._clock = clock
+        self._target = target
+        self._store = target.store
         self._options = options
         self._merge = merge
         self._progress = progress
-        self._shard = shard_of_copy(origin.name)
+        self._shard = shard_of_copy(self.name)
         self._left: set[str] = set()
         """Counters that are left alone."""
         self._fresh: set[str] = set()
-        """Counters that were not there at all."""
+        """Counters that the target did not know, not even as deleted."""
         self._flaws: dict[str, str] = {}
         """Counters with counts by time that can't be copied, and jobs that can't be."""
         self.report = CopyReport()
@@ -117,8 +110,8 @@ class Copier:
         if not self._options.dry:
             followed = await self._origin.followed()
             if followed:
-                wall = int(self._clock.now() * 1_000)
-                await self._insist(lambda: self._place.arrivals.follow(followed_until(followed, wall)))
+                wall = int(self._target.clock.now() * 1_000)
+                await self._insist(lambda: self._target.arrivals.follow(followed_until(followed, wall)))
         await self._totals(prefix)
         for what, step in self._steps(prefix).items():
             self.report.origin[what], self.report.copied[what] = await step(not self._options.dry)
@@ -175,145 +168,8 @@ class Copier:
                     self._differs(one.name, one.flaw)
                 self._progress(WHAT[TOTALS], self.report.origin[TOTALS])
 
-        source = CheckedSource(self._origin, self._place.store, self._options, self._fresh, merge=self._merge)
-        importer = Importer(source, self._place.store, self._place.overlay, self._clock, self._options)
+        importer = Importer(self, self._store, self._target.overlay, self._target.clock, self._options)
         await importer.run(prefix, take)
-
-    async def _counts(self, some: Sequence[MovedCount], write: bool) -> int:
-        arrivals, now = self._place.arrivals, await self._place.store.now()
-        adds = []
-        for one in some:
-            fits = abs(one.held) < 2**63
-            if flaw := one.flaw or ("" if fits else f"{one.held} in a {one.bucket.by} is beyond 64 bits"):
-                self._flaws.setdefault(one.bucket.counter, flaw)
-            elif one.bucket.counter not in self._left:
-                adds.append(one.at(now, self._shard))
-        held = await self._insist(lambda: arrivals.held(adds))
-        lacking = [(add, before) for add, before in zip(adds, held, strict=True) if before != add.delta]
-        if not self._merge:
-            await self._check_others([add.bucket for add, before in lacking if before is None])
-        new = [add for add, _ in lacking if add.bucket.counter not in self._left]
-        if write and new:
-            await self._insist(lambda: arrivals.put(new))
-        return len(new)
-
-    async def _check_others(self, buckets: Iterable[TimeBucket]) -> None:
-        """Leave counters alone that have counts in these buckets, to which this copy has not written: it may bring the
-        same ones.
-        """
-
-        async def check(name: str, by: str, begins: Sequence[WallMillis]) -> None:
-            async with self._place.store.snapshot() as snapshot:
-                found = (await snapshot.counts(name, by, min(begins), max(begins) + 1)).buckets
-            if name not in self._left and any(found.get(begin) for begin in begins):
-                self._differs(name, "the target has counts by time that were not copied from here")
-
-        series: dict[tuple[str, str], list[WallMillis]] = {}
-        for name, by, begin in buckets:
-            if name not in self._fresh:
-                series.setdefault((name, by), []).append(begin)
-        for some in batches(series.items(), AT_ONCE):
-            await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
-
-    async def _receipts(self, some: Sequence[MovedReceipt], write: bool) -> int:
-        """Insert the receipts that are not there."""
-        now = await self._place.store.now()
-        later = StoreMillis(now + self._place.waits)
-        receipts = {one.key: one.at(later, self._shard) for one in some}
-
-        async def once() -> Mapping[str, Receipt]:
-            found = (await self._place.store.receipts(receipts.keys())).found
-            new = tuple([one for key, one in receipts.items() if key not in found])
-            if new and write:
-                try:
-                    await self._place.store.apply(Commit(new, ()))
-                except AlreadyAppliedError as error:  # another copy was faster
-                    raise TransientError(str(error)) from error
-            return found
-
-        found = await self._insist(once)
-        for one in some if self._merge else ():
-            if one.key in found and one.counted_twice(found[one.key], self._shard):
-                self._differs("", f"an id was counted in both places, so it counts twice: receipt {one.key}")
-        return len(receipts) - len(found)
-
-    async def _marks(self, some: Sequence[Mark], write: bool) -> int:
-        """Add to the marks there what the origin's have grown by since the last copy."""
-        store, new = self._place.store, 0
-        for source, its in groupby(sorted(some), attrgetter("source")):
-            totals = {one.counter: one.total for one in its if one.counter not in self._left}
-            copied = marks_of(self._origin.name, source)
-
-            async def once(source: str = source, totals: Mapping[str, int] = totals, copied: str = copied) -> int:
-                there, known = [await store.marks(name, [*totals]) for name in (source, copied)]
-                moves = []
-                for name, total in totals.items():
-                    before, seen = there.get(name, 0), known.get(name, 0)
-                    if before != seen and not self._merge:
-                        if name not in self._left:
-                            self._differs(name, f"the target has imports from {source} that were not copied from here")
-                    elif total != seen:
-                        moves += [Mark(source, name, before, before + total - seen), Mark(copied, name, seen, total)]
-                if moves and write:
-                    try:
-                        await store.apply(Commit((), (), marks=tuple(moves)))
-                    except ChangedError as error:  # another copy or import was faster
-                        raise TransientError(str(error)) from error
-                return len(moves) // 2
-
-            new += await self._insist(once)
-        return new
-
-    async def _jobs(self, some: Sequence[MovedJob], write: bool) -> int:
-        """Keep the jobs that are not there."""
-        store, arrivals = self._place.store, self._place.arrivals
-        later = StoreMillis(await store.now() + self._place.waits)
-        ended = []
-        for one in some:
-            if one.state.state == RUNNING:
-                self._flaws[f"job {one.state.job.id}"] = "the job runs in the origin: let it end, or stop it"
-            else:
-                ended.append(one.at(later))
-
-        async def once() -> int:
-            async with store.audit_data() as data:
-                there = {state.job.id async for page in data.jobs() for state in page}
-            new = [state for state in ended if state.job.id not in there]
-            if new and write:
-                await arrivals.keep(new)
-            return len(new)
-
-        return await self._insist(once)
-
-    async def _unequal(self, prefix: str) -> AsyncGenerator[tuple[str, str], None]:
-        """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""
-        store = self._place.store
-        async with aclosing(pages_of(self._origin, prefix)) as pages:
-            async for page in pages:
-                names = [one.name for one in page]
-                marks = await store.marks(self._origin.name, names)
-                async with store.snapshot() as snapshot:
-                    totals, _ = await snapshot.read(names, ())
-                for one in page:
-                    there = marks.get(one.name, 0) if self._merge else totals[one.name].value
-                    if there != one.total and one.name not in self._left:
-                        yield one.name, f"{one.total} in the origin, {there} in the target"
-
-    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await insist(call, TransientError, within(RETRY_FOR, self._clock), Backoff(0.01, 1.0))
-
-
-class CheckedSource:
-    """The origin's counters, for an import. Those that hold something else there have a flaw; an empty one is made."""
-
-    def __init__(self, origin: Origin, store: Store, options: ImportOptions, fresh: set[str], *, merge: bool) -> None:
-        """`fresh`: gets the names of counters that the store does not know, not even as deleted."""
-        self.name = origin.name
-        self._fresh = fresh
-        self._origin = origin
-        self._store = store
-        self._options = options
-        self._merge = merge
 
     async def counter(self, name: str) -> Foreign | None:
         return await self._origin.counter(name)
@@ -343,6 +199,131 @@ class CheckedSource:
                 await self._store.raise_shards(one.name, self._options.shards)
             checked.append(one)
         return checked
+
+    async def _counts(self, some: Sequence[MovedCount], write: bool) -> int:
+        arrivals, now = self._target.arrivals, await self._store.now()
+        adds = []
+        for one in some:
+            fits = abs(one.held) < 2**63
+            if flaw := one.flaw or ("" if fits else f"{one.held} in a {one.bucket.by} is beyond 64 bits"):
+                self._flaws.setdefault(one.bucket.counter, flaw)
+            elif one.bucket.counter not in self._left:
+                adds.append(one.at(now, self._shard))
+        held = await self._insist(lambda: arrivals.held(adds))
+        lacking = [(add, before) for add, before in zip(adds, held, strict=True) if before != add.delta]
+        if not self._merge:
+            await self._check_others([add.bucket for add, before in lacking if before is None])
+        new = [add for add, _ in lacking if add.bucket.counter not in self._left]
+        if write and new:
+            await self._insist(lambda: arrivals.put(new))
+        return len(new)
+
+    async def _check_others(self, buckets: Iterable[TimeBucket]) -> None:
+        """Leave counters alone that have counts in these buckets, to which this copy has not written: it may bring the
+        same ones.
+        """
+
+        async def check(name: str, by: str, begins: Sequence[WallMillis]) -> None:
+            async with self._store.snapshot() as snapshot:
+                found = (await snapshot.counts(name, by, min(begins), max(begins) + 1)).buckets
+            if name not in self._left and any(found.get(begin) for begin in begins):
+                self._differs(name, "the target has counts by time that were not copied from here")
+
+        series: dict[tuple[str, str], list[WallMillis]] = {}
+        for name, by, begin in buckets:
+            if name not in self._fresh:
+                series.setdefault((name, by), []).append(begin)
+        for some in batches(series.items(), AT_ONCE):
+            await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
+
+    async def _receipts(self, some: Sequence[MovedReceipt], write: bool) -> int:
+        """Insert the receipts that are not there."""
+        later = await self._after_waits()
+        receipts = {one.key: one.at(later, self._shard) for one in some}
+
+        async def once() -> Mapping[str, Receipt]:
+            found = (await self._store.receipts(receipts.keys())).found
+            new = tuple([one for key, one in receipts.items() if key not in found])
+            if new and write:
+                try:
+                    await self._store.apply(Commit(new, ()))
+                except AlreadyAppliedError as error:  # another copy was faster
+                    raise TransientError(str(error)) from error
+            return found
+
+        found = await self._insist(once)
+        for one in some if self._merge else ():
+            if one.key in found and one.counted_twice(found[one.key], self._shard):
+                self._differs("", f"an id was counted in both places, so it counts twice: receipt {one.key}")
+        return len(receipts) - len(found)
+
+    async def _marks(self, some: Sequence[Mark], write: bool) -> int:
+        """Add to the marks there what the origin's have grown by since the last copy."""
+        store, new = self._store, 0
+        for source, its in groupby(sorted(some), attrgetter("source")):
+            totals = {one.counter: one.total for one in its if one.counter not in self._left}
+            copied = marks_of(self.name, source)
+
+            async def once(source: str = source, totals: Mapping[str, int] = totals, copied: str = copied) -> int:
+                there, known = [await store.marks(name, [*totals]) for name in (source, copied)]
+                moves = []
+                for name, total in totals.items():
+                    before, seen = there.get(name, 0), known.get(name, 0)
+                    if before != seen and not self._merge:
+                        if name not in self._left:
+                            self._differs(name, f"the target has imports from {source} that were not copied from here")
+                    elif total != seen:
+                        moves += [Mark(source, name, before, before + total - seen), Mark(copied, name, seen, total)]
+                if moves and write:
+                    try:
+                        await store.apply(Commit((), (), marks=tuple(moves)))
+                    except ChangedError as error:  # another copy or import was faster
+                        raise TransientError(str(error)) from error
+                return len(moves) // 2
+
+            new += await self._insist(once)
+        return new
+
+    async def _jobs(self, some: Sequence[MovedJob], write: bool) -> int:
+        """Keep the jobs that are not there."""
+        later, ended = await self._after_waits(), []
+        for one in some:
+            if one.state.state == RUNNING:
+                self._flaws[f"job {one.state.job.id}"] = "the job runs in the origin: let it end, or stop it"
+            else:
+                ended.append(one.at(later))
+
+        async def once() -> int:
+            async with self._store.audit_data() as data:
+                there = {state.job.id async for page in data.jobs() for state in page}
+            new = [state for state in ended if state.job.id not in there]
+            if new and write:
+                await self._target.arrivals.keep(new)
+            return len(new)
+
+        return await self._insist(once)
+
+    async def _unequal(self, prefix: str) -> AsyncGenerator[tuple[str, str], None]:
+        """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""
+        async with aclosing(pages_of(self._origin, prefix)) as pages:
+            async for page in pages:
+                names = [one.name for one in page]
+                marks = await self._store.marks(self.name, names)
+                async with self._store.snapshot() as snapshot:
+                    totals, _ = await snapshot.read(names, ())
+                for one in page:
+                    there = marks.get(one.name, 0) if self._merge else totals[one.name].value
+                    if there != one.total and one.name not in self._left:
+                        yield one.name, f"{one.total} in the origin, {there} in the target"
+
+    async def _after_waits(self) -> StoreMillis:
+        """The time from which receipts have to live: a retry that was accepted in the target may wait for that long
+        until it meets one.
+        """
+        return StoreMillis(await self._store.now() + self._target.waits)
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await insist(call, TransientError, within(RETRY_FOR, self._target.clock), Backoff(0.01, 1.0))
 
 
 async def pages_of(origin: Origin, prefix: str) -> AsyncGenerator[Sequence[Foreign], None]:

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from countersink_server.move.copier import WHAT, Copier, Place
+from countersink_server.move.copier import WHAT, Copier
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
@@ -44,7 +44,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.store import SqliteStore
 from shared.wiring.files import refuse_older
-from shared.wiring.moving import end_of
+from shared.wiring.moving import End, end_of
 from tests.cli.running import Done, run
 from tests.contracts.by_time import adding, hours
 from tests.contracts.store import commit, total
@@ -175,10 +175,10 @@ def copier_of(
     waits: Millis = NONE,
     origin: Origin | None = None,
 ) -> Copier:
+    clock, arrivals = SystemClock(), SqliteArrivals(two.database)
     return Copier(
         origin or StoreOrigin(one, "one", nothing),
-        Place(two, SqliteArrivals(two.database), ProcessOverlay(SystemClock()), waits),
-        SystemClock(),
+        End(StoreOrigin(two, "two", nothing), two, arrivals, ProcessOverlay(clock), clock, waits),
         ImportOptions(Millis(DAY), dry=dry, shrink=True),
         merge=merge,
         progress=lambda *_: None,

@@ -29,13 +29,13 @@ async def _(jobs: Any, self: Any, some: Any, write: bool) -> int:
     return int(await jobs(self, [one for one in some if one.state.state != "running"], write))
 
 
-@around("a copy adds what a counter has already", "countersink_server.move.copier.CheckedSource._checked", COPIES)
+@around("a copy adds what a counter has already", "countersink_server.move.copier.Copier._checked", COPIES)
 async def _(checked: Any, self: Any, page: Any) -> Any:
     await checked(self, page)
     return page
 
 
-@around("a counter that holds 0 is not copied", "countersink_server.move.copier.CheckedSource._checked", COPIES)
+@around("a counter that holds 0 is not copied", "countersink_server.move.copier.Copier._checked", COPIES)
 async def _(checked: Any, self: Any, page: Any) -> Any:
     return await checked(self, [one for one in page if one.total])
 
