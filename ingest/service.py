@@ -12,7 +12,7 @@ from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
 from ingest.api import openapi
-from ingest.api.counters import ALL_BY_VALUE, READS, CounterMetricsRoute, ReadRoutes, SetRoutes, ShardRoutes, render
+from ingest.api.counters import ALL_BY_VALUE, READS, ChangeRoutes, ReadRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import EventRoutes
 from ingest.api.fleet import FleetRoute
@@ -82,22 +82,22 @@ class Ingest:
             read_lately=(lambda names: any(one.read_lately(names) for one in readers)) if metered else None,
         )
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
-        tracking = Tracking(store, overlay)
+        tracking, names = Tracking(store, overlay), AllNames(store, overlay)
         half = max(settings.max_connections // 2, 1)  # places for what may last long: others are left for the rest
         self.waits = AppliedWaits(tracking, clock, min(MOST_WAITS, half))
         most_watched = min(MOST_PLACES, half * LEAST)
-        self.watches = Watches(self.reader, AllNames(store, overlay), render, clock, most_watched)
+        self.watches = Watches(self.reader, names, render, clock, most_watched)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         limits = settings.max_counters
-        new_names = NewNames(store, store, overlay, limits, clock) if limits or settings.keys_file else None
+        new_names = NewNames(store, store, overlay, limits, clock)
         limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
         largest, top = Largest(store, overlay, clock), settings.top if metered else ALL_BY_VALUE
-        reads = ReadRoutes(self.reader, store, overlay, turns, largest=largest, top=top)
+        reads = ReadRoutes(self.reader, names, turns, largest=largest, top=top)
         fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
@@ -107,10 +107,8 @@ class Ingest:
             writes,
             reads,
             EventRoutes(writes, self.publishing, bodies, new_names),
-            SetRoutes(setter, new_names),
-            ShardRoutes(store, compactor, settings.max_shards, new_names),
+            ChangeRoutes(setter, store, compactor, settings.max_shards, new_names),
             SeriesRoutes(series, turns),
-            CounterMetricsRoute(self.reader, store, overlay, turns),
             WatchRoutes(self.watches, clock, turns),
             ReceiptRoutes(tracking, turns),
             PictureRoutes(pictures, writes, self.publishing, self.reader),

@@ -100,6 +100,10 @@ class NewNames:
         """Whether `admit` would admit the name without asking the store."""
         return self._known.get(name, 0.0) > self._clock.monotonic()
 
+    def may_refuse(self, trial: Trial) -> bool:
+        """Whether anything limits the new names of the request."""
+        return bool(self._rooms) or trial.quota is not None
+
     @contextmanager
     def trial(self, quota: NewQuota | None = None) -> Iterator[Trial]:
         """Names that are admitted with it give their room back if the block fails: nothing of them counts. `quota`: of
@@ -125,9 +129,10 @@ class NewNames:
         refused.
         """
         refused: dict[str, str] = {}
+        trial = trial or Trial()
         rest = iter(names)
-        while page := [*islice(rest, PAGE)]:
-            refused |= await self._admit(page, trial or Trial(), together=False)
+        while self.may_refuse(trial) and (page := [*islice(rest, PAGE)]):
+            refused |= await self._admit(page, trial, together=False)
         return refused
 
     async def admit_together(self, names: Collection[str], trial: Trial, hint: str) -> dict[str, str]:
@@ -139,7 +144,7 @@ class NewNames:
 
     async def _admit(self, names: Sequence[str], trial: Trial, *, together: bool) -> dict[str, str]:
         quota = trial.quota
-        if not self._rooms and quota is None:
+        if not self.may_refuse(trial):
             return {}
         now, known = self._clock.monotonic(), self._known
         unknown = [name for name in names if known.get(name, 0.0) <= now]

@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote
@@ -14,17 +14,16 @@ from aiohttp import web
 from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
 from ingest.access.google_tokens import GoogleTokens, UnverifiedError, is_token, refuse, refuse_account
 from ingest.access.keys import PUBLISHABLE_KEY, SCOPES, Key, KeyRing, Need
-from ingest.access.origins import ASKED, COUNTERS, NONE_SHOWN, PREFLIGHT, Pictures, is_address, is_loopback
+from ingest.access.origins import ASKED, COUNTERS, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
 from ingest.api.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, find
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
-from shared.config.lists import Network
 from shared.config.settings import Settings
 from shared.http.shares import peer_of, tenant_of
 from shared.model.errors import amount
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 from shared.runtime.retry import forever
 
 _log = logging.getLogger(__name__)
@@ -51,26 +50,15 @@ class Door:
     """The one place for access control. Without keys, everybody is let in, except pages of other sites."""
 
     def __init__(
-        self,
-        ring: KeyRing | None = None,
-        *,
-        trusted: Sequence[Network] = (),
-        origins: Collection[str] = (),
-        hosts: Collection[str] = (),
-        pictures: Pictures = NONE_SHOWN,
-        google: GoogleTokens | None = None,
-        clock: Clock | None = None,
+        self, settings: Settings, clock: Clock, ring: KeyRing | None = None, google: GoogleTokens | None = None
     ) -> None:
-        """`origins` are those of pages that may count; `hosts` the names in Host that are accepted besides those of
-        this machine.
-        """
         self._ring = ring
         self._google = google
-        self._trusted = trusted
-        self._origins = frozenset(origins)
-        self._hosts = frozenset(hosts)
-        self._pictures = pictures
-        self._clock = clock or SystemClock()
+        self._trusted = settings.trusted_proxies
+        self._origins = frozenset(settings.origins)
+        self._hosts = frozenset(settings.hosts)
+        self._pictures = Pictures(settings.pixels, settings.badges)
+        self._clock = clock
         self._callers: dict[tuple[str, Credentials], Caller] = {}
         self._warned = False
         self._tells_again = -math.inf
@@ -349,16 +337,7 @@ class Doors:
         self._doors: list[Door] = []
 
     def add(self) -> Door:
-        settings = self._settings
-        door = Door(
-            self._ring,
-            trusted=settings.trusted_proxies,
-            origins=settings.origins,
-            hosts=settings.hosts,
-            pictures=Pictures(settings.pixels, settings.badges),
-            google=self._google,
-            clock=self._clock,
-        )
+        door = Door(self._settings, self._clock, self._ring, self._google)
         self._doors.append(door)
         return door
 

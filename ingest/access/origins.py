@@ -85,9 +85,6 @@ class Pictures(NamedTuple):
         return bool(self.badges) and path.endswith(BADGES) and _named(path, self.badges)
 
 
-NONE_SHOWN: Final = Pictures()
-
-
 def _named(path: str, prefixes: tuple[str, ...]) -> bool:
     name, slash, part = path.removeprefix(COUNTERS).partition("/")
     return path.startswith(COUNTERS) and bool(slash) and "/" not in part and unquote(name).startswith(prefixes)

@@ -41,8 +41,7 @@ from shared.model.buckets import WallSeconds, written_at
 from shared.model.errors import CrowdedError, NotAloneError, UnrankedError, amount
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import Reading, flaw_of_name
-from shared.ports.overlay import Overlay
-from shared.ports.store import CounterNames, ShardNumbers
+from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
 
 READS: Final = 4
@@ -147,25 +146,42 @@ class Counters(Json):
     """
 
 
+# The values of counters as metrics, for Prometheus. They are not in `/metrics`, which is about the service itself.
+
+
+MOST_SCRAPED: Final = 10_000
+"""Counters in one answer."""
+_HEAD: Final = (
+    "# HELP countersink_counter_value The total of a counter. A set, reset or delete may lower it.\n"
+    "# TYPE countersink_counter_value gauge\n"
+)
+_WHOLE: Final = (
+    "# HELP countersink_counter_values_exact 1 if all totals are exact.\n"
+    "# TYPE countersink_counter_values_exact gauge\n"
+    "countersink_counter_values_exact {:d}\n"
+)
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
+"""No name has a line break, the third character that the format escapes."""
+_LINE: Final = 'countersink_counter_value{{name="{}"}} {}\n'
+
+
+class MetricsAsks(Age):
+    prefix: Prefix = ""
+    """Only counters whose names start with it."""
+
+
 class ReadRoutes:
     """Answers reads. An answer that is not exact says so."""
 
     def __init__(
-        self,
-        reader: Reader,
-        store: CounterNames,
-        overlay: Overlay,
-        turns: FairLock,
-        *,
-        largest: Largest,
-        top: Sequence[NameLimit],
+        self, reader: Reader, names: AllNames, turns: FairLock, *, largest: Largest, top: Sequence[NameLimit]
     ) -> None:
-        """`top`: how many of the largest counters may be asked for, under which prefixes."""
+        """Tenants take `turns`. `top`: how many of the largest counters may be asked for, under which prefixes."""
         self._reader = reader
+        self._names = names
         self._turns = turns
         self._largest = largest
         self._top = top
-        self._names = AllNames(store, overlay)
 
     async def get_counter(self, _: Call, name: str, asks: Age) -> Annotated[bytes, Counter]:
         """Read one counter"""
@@ -203,8 +219,9 @@ class ReadRoutes:
         prefixes, limit = caller.prefixes_under(prefix), asks.limit or DEFAULT_LISTED
         if asks.order == "value":
             return await self._by_value(prefixes, limit)
-        page, token, exact = await self._pages(prefixes, asks.page_token, limit, asks.contains)
-        found = await self._reader.read(page, asks.max_age)
+        names, exact = await self._names.under(prefixes, limit + 1, asks.page_token, asks.contains)
+        token = page_token(names[limit - 1]) if len(names) > limit else None
+        found = await self._reader.read(names[:limit], asks.max_age)
         readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         if asks.unused_for is not None:
             span = duration_of(asks.unused_for)
@@ -229,24 +246,24 @@ class ReadRoutes:
         next_token = orjson.dumps(token) if token else b"null"
         return b'{"counters":[%b],"next_page_token":%b%b}' % (counters, next_token, more)
 
-    async def _pages(
-        self, prefixes: Sequence[str], after: str, limit: int, part: str = ""
-    ) -> tuple[list[str], str | None, bool]:
-        """A page of the names under these prefixes, which are in order, that have the part; the token of the next page;
-        and whether none is missing.
-        """
-        names: list[str] = []
-        all_exact = True
-        for prefix in prefixes:
-            if len(names) == limit:
-                return names, page_token(names[-1]), all_exact
-            room = limit - len(names)
-            more, exact = await self._names.listed(prefix, after, room + 1, part)
-            names += more[:room]
-            all_exact = all_exact and exact
-            if len(more) > room:
-                return names, page_token(names[-1]), all_exact
-        return names, None, all_exact
+    async def counter_metrics(self, call: Call, asks: MetricsAsks) -> File:
+        """The totals of at most {MOST_SCRAPED:,} counters, for Prometheus"""
+        check_prefix(asks.prefix)
+        caller = call.caller
+        async with caller.turn(self._turns):
+            names, exact = await self._names.under(caller.prefixes_under(asks.prefix), MOST_SCRAPED + 1)
+            if len(names) > MOST_SCRAPED:
+                raise Problem(
+                    422, f"there are more than {MOST_SCRAPED:,} counters: add a longer 'prefix'", field="prefix"
+                )
+            lines = [_HEAD]
+            for place in range(0, len(names), MOST_NAMED):
+                for one in await self._reader.read(names[place : place + MOST_NAMED], asks.max_age):
+                    exact = exact and one.exact
+                    if one.exists:
+                        lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))
+        body = "".join([*lines, _WHOLE.format(exact)]).encode()
+        return File(body, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
 
 
 def render(reading: Reading) -> bytes:
@@ -310,17 +327,36 @@ class Changed(Json):
     """The value after. Later increments are added to it."""
 
 
-class SetRoutes:
-    """Each answer has the value before and after. A request with an Idempotency-Key can be sent again safely."""
+class SetShards(Body):
+    shards: ShardNumber
+    compact: Flag = False
+    """Whether the number of shards may be lowered."""
 
-    def __init__(self, setter: Setter, new_names: NewNames | None = None) -> None:
+    like = '{"shards": n}'
+
+
+class Shards(Json):
+    """The present number. Without `compact`, a lower number than that changes nothing."""
+
+    name: Name
+    shards: ShardNumber
+
+
+class ChangeRoutes:
+    """Sets, resets and deletes counters, and changes their numbers of shards."""
+
+    def __init__(
+        self, setter: Setter, store: ShardNumbers, compactor: Compactor, max_shards: int, new_names: NewNames
+    ) -> None:
         self._setter = setter
+        self._store = store
+        self._compactor = compactor
+        self._max_shards = max_shards
         self._new_names = new_names
 
     async def set_counter(self, call: Call, name: str, asks: ChangeAsks, body: SetValue) -> Changed:
         """Set a counter. Later increments are added to the value"""
-        if self._new_names is not None:
-            await self._new_names.check(name)
+        await self._new_names.check(name)
         return await self._change(call.caller, name, asks, SET, body.value)
 
     async def delete_counter(self, call: Call, name: str, asks: ChangeAsks, _: Nothing) -> Changed:
@@ -344,39 +380,11 @@ class SetRoutes:
             )
         return Changed(name, before, after)
 
-
-class SetShards(Body):
-    shards: ShardNumber
-    compact: Flag = False
-    """Whether the number of shards may be lowered."""
-
-    like = '{"shards": n}'
-
-
-class Shards(Json):
-    """The present number. Without `compact`, a lower number than that changes nothing."""
-
-    name: Name
-    shards: ShardNumber
-
-
-class ShardRoutes:
-    """Raises a counter's number of shards. Only `compact` lowers it, and not where an ndb application writes."""
-
-    def __init__(
-        self, store: ShardNumbers, compactor: Compactor, max_shards: int, new_names: NewNames | None = None
-    ) -> None:
-        self._store = store
-        self._compactor = compactor
-        self._max_shards = max_shards
-        self._new_names = new_names
-
     async def raise_shards(self, call: Call, name: str, body: SetShards) -> Shards:
         """Raise the number of shards. Only `compact` lowers it"""
         if flaw := flaw_of_shards(body.shards, self._max_shards):
             raise BodyError(422, f"'shards' {flaw}", "shards")
-        if self._new_names is not None:
-            await self._new_names.check(name)
+        await self._new_names.check(name)
         note(call.caller, f"give {name!r} {amount(body.shards, 'shard')}" + (", compacted" if body.compact else ""))
         if body.compact:
             await self._compact(name, body.shards)
@@ -391,63 +399,3 @@ class ShardRoutes:
             raise Problem(409, str(error)) from None
         except CrowdedError as error:
             raise Problem(409, f"{error}: choose a larger number") from None
-
-
-# The values of counters as metrics, for Prometheus. They are not in `/metrics`, which is about the service itself.
-
-
-MOST_SCRAPED: Final = 10_000
-"""Counters in one answer."""
-_HEAD: Final = (
-    "# HELP countersink_counter_value The total of a counter. A set, reset or delete may lower it.\n"
-    "# TYPE countersink_counter_value gauge\n"
-)
-_WHOLE: Final = (
-    "# HELP countersink_counter_values_exact 1 if all totals are exact.\n"
-    "# TYPE countersink_counter_values_exact gauge\n"
-    "countersink_counter_values_exact {:d}\n"
-)
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
-"""No name has a line break, the third character that the format escapes."""
-_LINE: Final = 'countersink_counter_value{{name="{}"}} {}\n'
-
-
-class MetricsAsks(Age):
-    prefix: Prefix = ""
-    """Only counters whose names start with it."""
-
-
-class CounterMetricsRoute:
-    def __init__(self, reader: Reader, store: CounterNames, overlay: Overlay, turns: FairLock) -> None:
-        """Tenants take `turns` to read."""
-        self._reader = reader
-        self._names = AllNames(store, overlay)
-        self._turns = turns
-
-    async def counter_metrics(self, call: Call, asks: MetricsAsks) -> File:
-        """The totals of at most {MOST_SCRAPED:,} counters, for Prometheus"""
-        check_prefix(asks.prefix)
-        caller = call.caller
-        async with caller.turn(self._turns):
-            names, exact = await self._listed(caller.prefixes_under(asks.prefix))
-            lines = [_HEAD]
-            for place in range(0, len(names), MOST_NAMED):
-                for one in await self._reader.read(names[place : place + MOST_NAMED], asks.max_age):
-                    exact = exact and one.exact
-                    if one.exists:
-                        lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))
-        body = "".join([*lines, _WHOLE.format(exact)]).encode()
-        return File(body, {"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
-
-    async def _listed(self, prefixes: list[str]) -> tuple[list[str], bool]:
-        found: list[str] = []
-        all_exact = True
-        for prefix in prefixes:
-            more, exact = await self._names.listed(prefix, "", MOST_SCRAPED + 1 - len(found))
-            found += more
-            all_exact = all_exact and exact
-            if len(found) > MOST_SCRAPED:
-                raise Problem(
-                    422, f"there are more than {MOST_SCRAPED:,} counters: add a longer 'prefix'", field="prefix"
-                )
-        return found, all_exact

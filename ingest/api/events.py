@@ -110,9 +110,7 @@ class EventAsks(Answering):
 class EventRoutes:
     """Each event becomes one envelope, whose id is made from the event's owner, source and id."""
 
-    def __init__(
-        self, writes: IncrementRoutes, publishing: Publishing, bodies: Bodies, new_names: NewNames | None
-    ) -> None:
+    def __init__(self, writes: IncrementRoutes, publishing: Publishing, bodies: Bodies, new_names: NewNames) -> None:
         self._writes = writes
         self._publishing = publishing
         self._bodies = bodies
@@ -131,7 +129,7 @@ class EventRoutes:
         weight, bad = weight_of(found.batch.increments + found.bad, size), found.bad
         with writes.place(caller, asks):
             caller.spend(found.batch.increments)
-            with writes.trial(caller) as trial:
+            with self._new_names.trial(caller.new) as trial:
                 try:
                     self._refuse_others(found, caller)
                     await self._refuse_new(found, trial)
@@ -167,7 +165,7 @@ class EventRoutes:
         """Reject the events that name new counters for which there is no room. Raises `ShareError` if no other is
         left.
         """
-        if self._new_names is None:
+        if not self._new_names.may_refuse(trial):
             return
         admit = partial(self._new_names.admit_together, trial=trial, hint=_TOGETHER)
         names = found.batch.changed()

@@ -280,7 +280,7 @@ class IncrementRoutes:
         waits: AppliedWaits,
         totals: Totals,
         bodies: Bodies,
-        new_names: NewNames | None = None,
+        new_names: NewNames,
     ) -> None:
         self._publishing = publishing
         self._new_names = new_names
@@ -316,8 +316,8 @@ class IncrementRoutes:
     async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
         """Take one increment, in a draft that is not durable yet. Raises an error if there is no room for it."""
         caller.spend(1)
-        with self.trial(caller) as trial:
-            if self._new_names is not None and delta:
+        with self._new_names.trial(caller.new) as trial:
+            if delta:
                 await self._new_names.check(name, trial)
             draft = add_one(self._publishing, caller, name, delta, client_id)
             link_request(draft)
@@ -337,7 +337,7 @@ class IncrementRoutes:
             caller.spend(accepted)
             if key is not None:
                 self._check_whole(parsed.batch)
-            with self.trial(caller) as trial:
+            with self._new_names.trial(caller.new) as trial:
                 if refused := await self._refuse_new(parsed, key, trial):
                     metrics.REJECTED.inc(refused)
                     self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
@@ -392,9 +392,6 @@ class IncrementRoutes:
             written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
         return _accepted(written) if notes is None else Reply(written)
 
-    def trial(self, caller: Caller) -> AbstractContextManager[Trial]:
-        return nullcontext(Trial()) if self._new_names is None else self._new_names.trial(caller.new)
-
     async def _refuse_new(self, parsed: parse.Parsed, key: str | None, trial: Trial) -> int:
         """Take out the increments of new names for which there is no room. Returns how many these are. Raises
         `ShareError` if no other is left.
@@ -403,7 +400,7 @@ class IncrementRoutes:
         seem to count what the first attempt had left out, and its receipt would keep it from counting.
         """
         batch, new_names = parsed.batch, self._new_names
-        if new_names is None:
+        if not new_names.may_refuse(trial):
             return 0
         plain_names = [name for name, total in batch.sums.items() if total]
         if key is None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ingest.access.keys import ANY, OPEN, TO_ADMINISTER, TO_COUNT, TO_FOLLOW, TO_READ, Need
 from ingest.api import pages
-from ingest.api.counters import CounterMetricsRoute, ReadRoutes, SetRoutes, ShardRoutes
+from ingest.api.counters import ChangeRoutes, ReadRoutes
 from ingest.api.dead_letters import DeadLetterRoutes
 from ingest.api.events import BODY, MODES, EventRoutes
 from ingest.api.fields import Body, Schema
@@ -191,10 +191,10 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
         Route("GET", "/v1/receipts/{id}", TO_FOLLOW, ReceiptRoutes.get_receipt, (*READS, 404)),
     ],
     ("manage", ADMIN): [
-        Route("PUT", "/v1/counters/{name}", TO_ADMINISTER, SetRoutes.set_counter, WRITES),
-        Route("DELETE", "/v1/counters/{name}", TO_ADMINISTER, SetRoutes.delete_counter, WRITES),
-        Route("POST", "/v1/counters/{name}/reset", TO_ADMINISTER, SetRoutes.reset_counter, WRITES),
-        Route("PUT", "/v1/counters/{name}/shards", TO_ADMINISTER, ShardRoutes.raise_shards, (*WRITES, 409)),
+        Route("PUT", "/v1/counters/{name}", TO_ADMINISTER, ChangeRoutes.set_counter, WRITES),
+        Route("DELETE", "/v1/counters/{name}", TO_ADMINISTER, ChangeRoutes.delete_counter, WRITES),
+        Route("POST", "/v1/counters/{name}/reset", TO_ADMINISTER, ChangeRoutes.reset_counter, WRITES),
+        Route("PUT", "/v1/counters/{name}/shards", TO_ADMINISTER, ChangeRoutes.raise_shards, (*WRITES, 409)),
         Route("GET", "/v1/jobs", TO_ADMINISTER, JobRoutes.list_jobs, (503, 507)),
         Route("POST", "/v1/jobs", TO_ADMINISTER, JobRoutes.start_job, (*WRITES, 409), _STARTED),
         Route("GET", "/v1/jobs/{id}", TO_ADMINISTER, JobRoutes.get_job, (*READS, 404)),
@@ -207,7 +207,7 @@ TABLE: Final[dict[tuple[str, str], list[Route]]] = {
     ("operate", ADMIN): [
         Route("GET", "/v1/fleet", TO_ADMINISTER, FleetRoute.get_fleet, (404, 503)),
         Route("GET", "/metrics", TO_READ, ServiceRoutes.metrics, (), _METRICS),
-        Route("GET", "/metrics/counters", TO_READ, CounterMetricsRoute.counter_metrics, READS, _METRICS),
+        Route("GET", "/metrics/counters", TO_READ, ReadRoutes.counter_metrics, READS, _METRICS),
     ],
     ("operate", PUBLIC): [
         Route("GET", "/healthz", OPEN, ServiceRoutes.healthz),

@@ -233,15 +233,10 @@ class Watches:
                     watch.list(listed)
 
     async def _list(self, prefixes: Sequence[str]) -> Sequence[str]:
-        found: list[str] = []
-        for prefix in prefixes:
-            found += await self._names.page(prefix, "", MOST_IN_STREAM + 1 - len(found))
-            if len(found) > MOST_IN_STREAM:
-                raise Problem(
-                    422,
-                    f"there are more than {MOST_IN_STREAM:,} counters: watch a longer prefix, or names",
-                    field="prefix",
-                )
+        found, _ = await self._names.under(prefixes, MOST_IN_STREAM + 1)
+        if len(found) > MOST_IN_STREAM:
+            said = f"there are more than {MOST_IN_STREAM:,} counters: watch a longer prefix, or names"
+            raise Problem(422, said, field="prefix")
         return found
 
 

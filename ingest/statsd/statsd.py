@@ -70,7 +70,7 @@ class StatsdSender:
     """Sends one batch after the other. A batch has an id, so that it counts once, however often it has to be sent."""
 
     def __init__(
-        self, tally: StatsdTally, publishing: Publishing, new_names: NewNames | None, enter: Callable[[], Caller]
+        self, tally: StatsdTally, publishing: Publishing, new_names: NewNames, enter: Callable[[], Caller]
     ) -> None:
         """`enter` asks the door who sends, and raises what it raises."""
         self._tally = tally
@@ -122,9 +122,6 @@ class StatsdSender:
         """
         foreign = {name for name in batch.sums if not caller.has(name)}
         self._lose(PREFIX, sum(batch.drop(plain=foreign).values()))
-        if self._new_names is None:
-            caller.spend(batch.increments)
-            return True
         with self._new_names.trial(caller.new) as trial:
             refused = await self._new_names.admit(batch.changed(), trial)
             self._lose(NEW_NAME, sum(batch.drop(plain=refused).values()))
@@ -159,7 +156,7 @@ class StatsdSockets(NamedTuple):
 class Statsd:
     """Reads lines from UDP packets and TCP connections. Until it is started it does nothing."""
 
-    def __init__(self, door: Door, publishing: Publishing, new_names: NewNames | None, settings: Settings) -> None:
+    def __init__(self, door: Door, publishing: Publishing, new_names: NewNames, settings: Settings) -> None:
         self._door = door
         self._key = settings.statsd_key
         self.tally = StatsdTally()

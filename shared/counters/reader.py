@@ -3,7 +3,7 @@ them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple
@@ -394,13 +394,25 @@ class AllNames:
     def searchable(self) -> bool:
         return isinstance(self._store, NameSearch)
 
-    async def listed(self, prefix: str, after: str, limit: int, part: str = "") -> tuple[Sequence[str], bool]:
-        """A page, and whether it is known to lack no counter that had an accepted increment before the call."""
-        page = partial(self.page, prefix, after, limit, part=part)
-        try:
-            return await page(exact=True), self._overlay.shared
-        except InexactError:
-            return await page(exact=False), False
+    async def under(
+        self, prefixes: Iterable[str], limit: int, after: str = "", part: str = ""
+    ) -> tuple[list[str], bool]:
+        """The first names under these prefixes, which are in order. And whether none is known to be missing: of a
+        counter that had an accepted increment before the call.
+        """
+        names: list[str] = []
+        complete = True
+        for prefix in prefixes:
+            page = partial(self.page, prefix, after, limit - len(names), part=part)
+            try:
+                names += await page(exact=True)
+                complete = complete and self._overlay.shared
+            except InexactError:
+                names += await page(exact=False)
+                complete = False
+            if len(names) == limit:
+                break
+        return names, complete
 
     async def page(
         self, prefix: str, after: str, limit: int, until: str | None = None, *, part: str = "", exact: bool = False

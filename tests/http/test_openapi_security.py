@@ -12,6 +12,7 @@ from ingest.access.door import Door
 from ingest.access.keys import SCOPES, KeyRing
 from ingest.api.routes import find
 from ingest.http.problems import Problem, problem_of
+from shared.config.settings import Settings
 from shared.model.errors import ShareError
 from tests.http import contract
 from tests.http.keys import ALL, SHOP, keys_file
@@ -36,7 +37,7 @@ class Doors:
     def __init__(self, folder: Path) -> None:
         file, self._texts = keys_file(folder, **KEYS)
         clock = ManualClock()
-        self._with_keys, self._without = Door(KeyRing(file, clock), clock=clock), Door()
+        self._with_keys, self._without = Door(Settings(), clock, KeyRing(file, clock)), Door(Settings(), clock)
         self._with_keys.enter(find("POST", "/v1/counters/p"), self._said("slow"), "192.0.2.1").spend(5)
 
     def _said(self, key: str = "", origin: str = "") -> Credentials:

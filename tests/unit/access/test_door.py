@@ -11,6 +11,7 @@ from ingest.access.keys import SCOPES, KeyRing, Need, Scope
 from ingest.api.routes import find
 from ingest.http.problems import Problem
 from shared.config.lists import networks
+from shared.config.settings import Settings
 from tests.http.keys import SHOP, keys_file
 from tests.world.manual_clock import ManualClock
 
@@ -23,7 +24,7 @@ def said(**others: Any) -> Credentials:
 
 @pytest.mark.parametrize("header", ["authorization", "forwarded"])
 def test_nobody_can_fill_the_memory_with_headers(header: str) -> None:
-    door = Door()
+    door = Door(Settings(), ManualClock())
     for number in range(10):
         door.enter(HOME, said(**{header: (f"{number}" * (MOST_SAID // 2),) * 2}), "127.0.0.1")
     assert not door._callers
@@ -45,7 +46,7 @@ def test_the_first_proxy_that_is_not_listed_is_told_once(
     caplog: pytest.LogCaptureFixture, trusted: str, peers: tuple[str, ...], told: str | None
 ) -> None:
     """Its clients share the limits of one, which nobody would notice until one of them sends much."""
-    door = Door(trusted=networks(trusted) if trusted else ())
+    door = Door(Settings(trusted_proxies=networks(trusted) if trusted else ()), ManualClock())
     for number in range(3):
         for peer in peers:
             door.enter(HOME, said(), peer)
@@ -86,7 +87,7 @@ def test_a_new_scope_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (Need("peek", "read").reads, Need("peek", "write").reads, Need("peek").counts) == (True, False, False)
     of_page = {"scopes": ["peek", "write"], "publishable": True, "prefixes": ["p"], "origins": [SHOP]}
     file, texts = keys_file(tmp_path, page=of_page, peeks={"scopes": ["peek"]})
-    door = Door(KeyRing(file, ManualClock()))
+    door = Door(Settings(), ManualClock(), KeyRing(file, ManualClock()))
     for key, why in (("page", "may only count, and peek,"), ("peeks", "it needs the scope read")):
         with pytest.raises(Problem, match=why):
             door.enter(find("GET", "/metrics"), said(authorization=(f"Bearer {texts[key]}",), origin=SHOP), "")

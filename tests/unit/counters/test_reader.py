@@ -265,4 +265,4 @@ async def test_a_list_says_whether_it_may_lack_names(shared: bool, exact: bool) 
     overlay = ProcessOverlay(clock, exact=exact)
     overlay.shared = shared
     names = AllNames(MemoryStore(clock), overlay)
-    assert await names.listed("", "", 10) == ([], shared and exact)
+    assert await names.under([""], 10) == ([], shared and exact)
