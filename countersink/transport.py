@@ -143,7 +143,10 @@ class Answer:
     @property
     def object(self) -> dict[str, Any]:
         """The body as a JSON object. Raises `ValueError` if it is none."""
-        found = _json(self.body)
+        try:
+            found = json.loads(self.body)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
         if not isinstance(found, dict):
             raise ValueError("no JSON object")  # noqa: TRY004 (as for what is no JSON)
         return found
@@ -278,7 +281,9 @@ class Transport:
         status = response.status
         if 200 <= status < 300:  # noqa: PLR2004 (success)
             return
-        answer = _object(said)
+        answer: dict[str, Any] = {}
+        with contextlib.suppress(ValueError):  # what answers may not be Countersink
+            answer = Answer(said, {}).object
         detail = self.detail(answer)
         if detail is None and not self._https and asks_for_tls(said):
             raise RejectedError(wants_tls(self.shown), status=status)
@@ -481,21 +486,6 @@ def _shut(connection: HTTPConnection) -> None:
 
 def _headers_of(response: HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.getheaders()}
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except RecursionError as error:
-        raise ValueError("the JSON is nested too deeply") from error
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        answer = _json(body)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _texts(found: Any) -> list[str]:

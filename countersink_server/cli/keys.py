@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def add_commands(commands: Commands) -> None:
     new.add_argument("id", metavar="ID", help="name of the key: letters, digits, '-', '_' and '.'")
     new.add_argument(
         "--scope",
+        dest="scopes",
         type=_words,
         metavar="SCOPES",
         help="what the key may do, or several of these with commas: "
@@ -69,6 +71,7 @@ def add_commands(commands: Commands) -> None:
     )
     new.add_argument(
         "--prefix",
+        dest="prefixes",
         action="append",
         default=[],
         metavar="P",
@@ -99,6 +102,7 @@ def add_commands(commands: Commands) -> None:
     )
     new.add_argument(
         "--origin",
+        dest="origins",
         action="append",
         default=[],
         metavar="O",
@@ -132,24 +136,10 @@ def add_commands(commands: Commands) -> None:
 
 
 def _new(options: argparse.Namespace) -> None:
-    if options.scope is None and not options.publishable:
+    if options.scopes is None and not options.publishable:
         options.refuse("the following arguments are required: --scope")
-
-    key, text = make(
-        id=options.id,
-        scopes=["write"] if options.scope is None else options.scope,
-        **({"google": options.google} if options.google is not None else {}),
-        prefixes=options.prefix,
-        rate=options.rate,
-        owner=options.owner,
-        expires=options.expires,
-        note=options.note,
-        publishable=options.publishable,
-        origins=options.origin,
-        client_rate=options.client_rate,
-        max_delta=options.max_delta,
-        max_new=options.max_new,
-    )
+    said = {one.name: getattr(options, one.name, None) for one in fields(Key)}
+    key, text = make(**{"scopes": ["write"]} | {name: value for name, value in said.items() if value is not None})
 
     def add(keys: list[Key]) -> Sequence[Key]:
         if same := [one.id for one in keys if key.google and one.google == key.google and one.id != key.id]:

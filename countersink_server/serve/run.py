@@ -61,18 +61,13 @@ async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | N
             _follow(parent, stop)
         else:
             await ready(parts, flushes=False)
-        service = ingest_of(parts, settings)
         async with asyncio.TaskGroup() as tasks:
-            tender = tasks.create_task(service.tend(), name="tend")
             watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
             gauges = tasks.create_task(forever(_read_gauges, REFRESH), name="read gauges")
-            try:
-                await _start(service, sockets)
+            async with _serving(ingest_of(parts, settings), sockets):
                 say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
-            finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
-                await service.stop()
-            for task in (tender, watcher, gauges):
+            for task in (watcher, gauges):
                 task.cancel()
 
 
@@ -104,21 +99,25 @@ async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_flush(parts, settings, last, announcer, service.waits), name="flusher")
-            tender = tasks.create_task(service.tend(), name="tend")
-            try:
-                await _start(service, sockets)
+            async with _serving(service, sockets):
                 say(f"countersink is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
                 say("countersink is stopping: it finishes what it has accepted")
-            finally:  # as above
-                await service.stop()
-            tender.cancel()
             last.set()
 
 
-async def _start(service: Ingest, sockets: Sockets) -> None:
-    assert sockets.public is not None  # noqa: S101 (only flushers have none)
-    await service.start(sockets.public, sockets.admin, sockets.statsd)
+@contextlib.asynccontextmanager
+async def _serving(service: Ingest, sockets: Sockets) -> AsyncIterator[None]:
+    """The service answers inside it, and has finished at its end."""
+    async with asyncio.TaskGroup() as tasks:
+        tender = tasks.create_task(service.tend(), name="tend")
+        try:
+            assert sockets.public is not None  # noqa: S101 (only flushers have none)
+            await service.start(sockets.public, sockets.admin, sockets.statsd)
+            yield
+        finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
+            await service.stop()
+        tender.cancel()
 
 
 async def ready(parts: Parts, *, flushes: bool) -> None:
@@ -300,19 +299,11 @@ async def serving(settings: Settings) -> AsyncIterator[str]:
     parts = connect(settings)
     try:
         await parts.open()
-        service = ingest_of(parts, settings)
         with TemporaryDirectory(prefix="countersink-") as folder:
             address = Address(f"{PREFIX}{folder}/socket", 0)
             with listening(address, keys=False) as sockets:
-                async with asyncio.TaskGroup() as tasks:
-                    tender = tasks.create_task(service.tend(), name="tend")
-                    try:
-                        assert sockets.public is not None  # noqa: S101 (it is the address above)
-                        await service.start(sockets.public)
-                        yield address.host
-                    finally:
-                        await service.stop()
-                    tender.cancel()
+                async with _serving(ingest_of(parts, settings), sockets):
+                    yield address.host
     finally:
         await parts.close()
 

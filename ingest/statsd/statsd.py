@@ -102,7 +102,8 @@ class StatsdSender:
             try:
                 caller = self._enter()
                 if not admitted:
-                    admitted = await self._admit(batch, caller)
+                    await self._admit(batch, caller)
+                    admitted = True
                 if batch.increments:
                     await self._publish(batch, caller, id_)
                 self._told = ""
@@ -116,7 +117,7 @@ class StatsdSender:
                 pause = error.retry_after if isinstance(error, OverloadedError) else 1.0
                 await asyncio.sleep(min(max(pause, PAUSE), LONGEST_PAUSE))
 
-    async def _admit(self, batch: Batch, caller: Caller) -> bool:
+    async def _admit(self, batch: Batch, caller: Caller) -> None:
         """Take out the counters that are not the key's, and new ones for which there is no room; and count the rest
         against the key's rate.
         """
@@ -126,7 +127,6 @@ class StatsdSender:
             refused = await self._new_names.admit(batch.changed(), trial)
             self._lose(NEW_NAME, sum(batch.drop(plain=refused).values()))
             caller.spend(batch.increments)
-        return True
 
     async def _publish(self, batch: Batch, caller: Caller, id_: str) -> None:
         drafts = self._publishing.add_batch(batch, caller.tenant, 0, caller.batch_id(id_, batch.content))
