@@ -100,13 +100,13 @@ class Ingest:
         reads = ReadRoutes(self.reader, names, turns, largest=largest, top=top)
         fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None
-        writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
+        writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), new_names)
         setter = Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards)
         pictures = Pictures(settings.pixels, settings.badges)
         self.chapters = (
             writes,
             reads,
-            EventRoutes(writes, self.publishing, bodies, new_names),
+            EventRoutes(writes, self.publishing, new_names),
             ChangeRoutes(setter, store, compactor, settings.max_shards, new_names),
             SeriesRoutes(series, turns),
             WatchRoutes(self.watches, clock, turns),

@@ -6,11 +6,10 @@ holds the names that it has admitted since, until the store has them. The count 
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 from ingest.access.rates import NewQuota
 from shared.config.lists import NameLimit
@@ -68,11 +67,22 @@ class _Room:
 
 @dataclass(slots=True)
 class Trial:
-    """The new names of a request, which are admitted for it unless it fails."""
+    """The new names of a request, which are admitted for it. In its context, they give their room back if the block
+    fails: nothing of them counts.
+    """
 
     quota: NewQuota | None = None
+    """Of the sender, if it may make this many counters alone."""
+    give_back: Callable[[Iterable[str], NewQuota | None], None] | None = None
     names: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self.give_back is not None:
+            self.give_back(self.names, self.quota)
 
 
 class NewNames:
@@ -104,17 +114,8 @@ class NewNames:
         """Whether anything limits the new names of the request."""
         return bool(self._rooms) or trial.quota is not None
 
-    @contextmanager
-    def trial(self, quota: NewQuota | None = None) -> Iterator[Trial]:
-        """Names that are admitted with it give their room back if the block fails: nothing of them counts. `quota`: of
-        the sender, if it may make this many counters alone.
-        """
-        trial = Trial(quota)
-        try:
-            yield trial
-        except BaseException:
-            self._give_back(trial.names, quota)
-            raise
+    def trial(self, quota: NewQuota | None = None) -> Trial:
+        return Trial(quota, self._give_back)
 
     async def check(self, name: str, trial: Trial | None = None) -> None:
         """Admit the name, or raise `ShareError`. Raises what `admit` raises, too."""

@@ -12,7 +12,6 @@ from ingest.accept.publishing import Publishing
 from ingest.access.callers import Caller
 from ingest.api.fields import Schema, ref
 from ingest.api.increments import Answering, IncrementRoutes
-from ingest.http.bodies import Bodies
 from ingest.http.requests import Call, Reply
 from ingest.parsing.events import BATCH, MOST_EVENTS, ONE, Event, Events, none_valid, reader_of
 from ingest.parsing.parse import BodyError
@@ -110,10 +109,9 @@ class EventAsks(Answering):
 class EventRoutes:
     """Each event becomes one envelope, whose id is made from the event's owner, source and id."""
 
-    def __init__(self, writes: IncrementRoutes, publishing: Publishing, bodies: Bodies, new_names: NewNames) -> None:
+    def __init__(self, writes: IncrementRoutes, publishing: Publishing, new_names: NewNames) -> None:
         self._writes = writes
         self._publishing = publishing
-        self._bodies = bodies
         self._new_names = new_names
 
     async def count_events(self, call: Call, asks: EventAsks) -> Reply:
@@ -136,7 +134,7 @@ class EventRoutes:
                 finally:
                     if more := found.bad - bad:
                         metrics.REJECTED.inc(more)
-                        self._bodies.refused(caller.tenant, size * more // (len(found.events) + found.bad), more)
+                        call.bodies.refused(caller.tenant, size * more // (len(found.events) + found.bad), more)
                 names = [*found.batch.by_counter()] if asks.value else []
                 batches = [(_id_of(event, caller), event.batch) for event in found.events]
                 drafts = self._publishing.add_wholes(batches, caller.tenant, weight)

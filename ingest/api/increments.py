@@ -17,7 +17,7 @@ from ingest.access.callers import Caller
 from ingest.api import fields
 from ingest.api.fields import Json, Read, Schema, an_object, is_a, ref
 from ingest.api.receipts import AppliedWaits
-from ingest.http.bodies import LARGE, Bodies
+from ingest.http.bodies import LARGE
 from ingest.http.problems import Problem, problem_of, said_of
 from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
@@ -274,26 +274,19 @@ def _why(detail: str) -> bytes:
 class IncrementRoutes:
     """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
-    def __init__(
-        self,
-        publishing: Publishing,
-        waits: AppliedWaits,
-        totals: Totals,
-        bodies: Bodies,
-        new_names: NewNames,
-    ) -> None:
+    def __init__(self, publishing: Publishing, waits: AppliedWaits, totals: Totals, new_names: NewNames) -> None:
         self._publishing = publishing
         self._new_names = new_names
         self._waits = waits
         self._totals = totals
-        self._bodies = bodies
 
     async def increment(self, call: Call, name: str, asks: CountOne) -> Reply:
         """Count one increment"""
         caller = call.caller
         asks.check(caller)
         try:
-            delta, client_id = await call.read_one(partial(parse.single, by=asks.by, allowed=caller.deltas))
+            read = partial(parse.single, by=asks.by, allowed=caller.deltas)
+            delta, client_id = await call.bodies.read_one(call.request, read)
         except BodyError:
             metrics.REJECTED.inc()
             raise
@@ -340,11 +333,11 @@ class IncrementRoutes:
             with self._new_names.trial(caller.new) as trial:
                 if refused := await self._refuse_new(parsed, key, trial):
                     metrics.REJECTED.inc(refused)
-                    self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
+                    call.bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
                 accepted = parsed.batch.increments
                 names, keyed = [*parsed.batch.by_counter()] if asks.value else [], len(parsed.batch.keyed)
                 batch_id = "" if key is None else caller.batch_id(key, parsed.batch.apart()[0].content)
-                with self._bodies.judging(tenant, size, accepted):
+                with call.bodies.judging(tenant, size, accepted):
                     drafts = self._publishing.add_batch(parsed.batch, tenant, weight, batch_id)
             return await self.answer(call, parsed, drafts, asks, uses=Uses(drafts, keyed), names=names)
 
@@ -352,18 +345,18 @@ class IncrementRoutes:
         self, call: Call, parse: Callable[[bytes], Some], quick: Callable[[bytes], Some | None] | None = None
     ) -> tuple[Some, int]:
         """What `parse` or `quick` finds in the body, and the size of that. What is refused of it is accounted for."""
-        tenant = call.caller.tenant
-        announced = call.announced()
+        tenant, bodies = call.caller.tenant, call.bodies
+        announced = bodies.announced(call.request)
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await call.read_many(parse, quick)
+            parsed, size = await bodies.read_many(call.request, parse, quick)
         except BodyError:
             metrics.REJECTED.inc()
             raise
         if parsed.bad:
             metrics.REJECTED.inc(parsed.bad)
-            self._bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
+            bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
         return parsed, size
 
     async def answer(

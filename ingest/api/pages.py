@@ -42,26 +42,20 @@ Ready = Callable[[], Awaitable[None]]
 
 async def console(call: Call, _: AnyParameters) -> File:
     """The console, a page for people"""
-    return _served(call, PAGE)
+    return call.cached(*_read(PAGE))
 
 
 async def docs(call: Call, _: AnyParameters) -> File:
     """The API as a page for people"""
-    return _served(call, PAGE)
+    return call.cached(*_read(PAGE))
 
 
 def serves(name: str) -> Callable[..., Awaitable[File]]:
 
     async def file(call: Call, _: AnyParameters) -> File:
-        return _served(call, name)
+        return call.cached(*_read(name))
 
     return file
-
-
-def _served(call: Call, name: str) -> File:
-    body, headers = _read(name)
-    has_it = headers["ETag"] in call.headers.get("If-None-Match", "")
-    return File(b"", headers, 304) if has_it else File(body, headers)
 
 
 @cache
@@ -94,9 +88,9 @@ async def get_script(call: Call, _: ScriptAsks) -> File:
     """The script that web pages count with"""
     plain, packed, digest = _script()
     packs = "gzip" in call.headers.get("Accept-Encoding", "").lower()
-    headers = {"Content-Type": "text/javascript; charset=utf-8", "Vary": "Accept-Encoding", **PUBLIC}
     body, tag = (packed, f'"{digest}-gz"') if packs else (plain, f'"{digest}"')
-    reply = call.publicly_cached(body, tag, headers, SCRIPT_AGE)
+    kept = {"Cache-Control": f"public, max-age={SCRIPT_AGE}", "ETag": tag, "Vary": "Accept-Encoding"}
+    reply = call.cached(body, {"Content-Type": _TYPES["js"], **kept, **PUBLIC})
     if packs and reply.body:
         return reply._replace(headers={**reply.headers, "Content-Encoding": "gzip"})
     return reply

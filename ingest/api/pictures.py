@@ -210,8 +210,14 @@ class PictureRoutes:
 
 
 def _cached(call: Call, body: bytes, media_type: str) -> File:
-    headers = {"Content-Type": media_type, "Content-Security-Policy": "default-src 'none'", **PUBLIC}
-    return call.publicly_cached(body, f'"{sha256(body).hexdigest()[:16]}"', headers, BADGE_AGE)
+    headers = {
+        "Content-Type": media_type,
+        "Content-Security-Policy": "default-src 'none'",
+        "Cache-Control": f"public, max-age={BADGE_AGE}",
+        "ETag": f'"{sha256(body).hexdigest()[:16]}"',
+        **PUBLIC,
+    }
+    return call.cached(body, headers)
 
 
 def _check(name: str, prefixes: tuple[str, ...], setting: str) -> None:

@@ -3,9 +3,9 @@
 import base64
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
@@ -148,8 +148,6 @@ def idempotency_key_of(headers: CIMultiDictProxy[str]) -> str | None:
 # One request as its handler sees it, and the handler's reply.
 
 
-T = TypeVar("T")
-
 encode: Final = Encoder().encode
 """The JSON of a struct, with integers of any size."""
 
@@ -172,14 +170,16 @@ class File(NamedTuple):
 
 
 class Call:
-    """The caller, and what its route does not declare of a request as a parameter. Only streams use `request`."""
+    """The caller, and what its route does not declare of a request as a parameter. Only streams use `request`, and what
+    reads the body from `bodies`.
+    """
 
-    __slots__ = ("_bodies", "caller", "request")
+    __slots__ = ("bodies", "caller", "request")
 
     def __init__(self, request: web.BaseRequest, caller: Caller, bodies: Bodies) -> None:
         self.request = request
         self.caller = caller
-        self._bodies = bodies
+        self.bodies = bodies
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
@@ -190,18 +190,6 @@ class Call:
         """Whether the method is HEAD: the answer's body is not sent."""
         return self.request.method == "HEAD"
 
-    def read_one(self, parse: Callable[[bytes], T]) -> Awaitable[T]:
-        return self._bodies.read_one(self.request, parse)
-
-    def read_many(
-        self, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
-    ) -> Awaitable[tuple[T, int]]:
-        return self._bodies.read_many(self.request, parse, quick)
-
-    def announced(self) -> int:
-        """The size of the body as the headers announce it, or 0. Raises a 413 if that is too large."""
-        return self._bodies.announced(self.request)
-
     def gone(self) -> bool:
         return has_gone(self.request)
 
@@ -209,9 +197,8 @@ class Call:
         """In this context, `tell` is called when the client seems to hang up."""
         return told_when_it_leaves(self.request, tell)
 
-    def publicly_cached(self, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> File:
-        """An answer that may be kept for this many seconds; 304 if the client has the one with this tag."""
-        headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
+    def cached(self, body: bytes, headers: Mapping[str, str]) -> File:
+        """An answer, or a 304 if the client has the one with its `ETag`."""
         known = self.headers.get("If-None-Match", "")
-        has_it = known.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in known.split(",")]
+        has_it = known.strip() == "*" or headers["ETag"] in [one.strip().removeprefix("W/") for one in known.split(",")]
         return File(b"", headers, 304) if has_it else File(body, headers)

@@ -224,7 +224,7 @@ class Routes:
             else:
                 given.append(read_parameters(asks, query, request.headers))
             if body is not None:
-                given.append(await call.read_one(partial(read_body, body)))
+                given.append(await self._bodies.read_one(request, partial(read_body, body)))
             response = _answer_of(await handler(call, *given))
             if caller.public is not None and target.need.reads:
                 response.headers.setdefault("Cache-Control", _kept(given, caller))
