@@ -58,25 +58,15 @@ class ImportOptions:
     """If a counter is now lower than its mark, subtract the difference."""
 
 
+@dataclass(eq=False)
 class Importer:
-    def __init__(
-        self,
-        source: Source,
-        store: Store,
-        overlay: Overlay,
-        clock: Clock,
-        options: ImportOptions,
-        *,
-        pick: Callable[[int], int] = random.randrange,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 1.0),
-    ) -> None:
-        self._source = source
-        self._store = store
-        self._overlay = overlay
-        self._clock = clock
-        self._options = options
-        self._pick = pick
-        self._backoff = backoff
+    source: Source
+    store: Store
+    overlay: Overlay
+    clock: Clock
+    options: ImportOptions
+    pick: Callable[[int], int] = random.randrange
+    backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 1.0)
 
     async def run(self, prefix: str, tell: Callable[[ImportOutcome | str], None]) -> None:
         """Import all counters whose names start with `prefix`. `tell` hears of each as soon as it is done."""
@@ -98,7 +88,7 @@ class Importer:
         self, prefix: str, tell: Callable[[ImportOutcome | str], None]
     ) -> AsyncGenerator[Mapping[str, int], None]:
         batch: dict[str, int] = {}
-        async with aclosing(self._source.counters(prefix)) as counters:
+        async with aclosing(self.source.counters(prefix)) as counters:
             async for one in counters:
                 if isinstance(one, str):
                     tell(one)
@@ -113,8 +103,8 @@ class Importer:
             yield batch
 
     async def _take(self, work: "_Work") -> list[ImportOutcome]:
-        until = self._clock.monotonic() + RETRY_FOR
-        backoff = self._backoff()
+        until = self.clock.monotonic() + RETRY_FOR
+        backoff = self.backoff()
         while work.totals and (todo := await self._todo(work)):
             try:
                 done = await self._apply(await self._commit(todo, work.full))
@@ -125,7 +115,7 @@ class Importer:
                 return await self._apart(work, str(error))
             if done:
                 work.add(todo)
-            elif self._clock.monotonic() < until:
+            elif self.clock.monotonic() < until:
                 await backoff.wait()
             else:
                 raise TransientError("another import of the same source is running: run this one again when it is done")
@@ -133,15 +123,15 @@ class Importer:
 
     async def _todo(self, work: "_Work") -> list[Mark]:
         """The next additions, in steps that a shard can take."""
-        marks = await self._insist(lambda: self._store.marks(self._source.name, [*work.totals]))
+        marks = await self._insist(lambda: self.store.marks(self.source.name, [*work.totals]))
         todo: list[Mark] = []
         for name in [*work.totals]:
             mark, flaw = marks.get(name, 0), ""
             if went_back(work.totals[name], mark):
                 work.totals[name], flaw = await self._again(name, mark)
             rest = 0 if flaw else work.totals[name] - mark
-            if rest and not self._options.dry:
-                todo.append(Mark(self._source.name, name, mark, mark + max(-MAX_SUM, min(rest, MAX_SUM))))
+            if rest and not self.options.dry:
+                todo.append(Mark(self.source.name, name, mark, mark + max(-MAX_SUM, min(rest, MAX_SUM))))
             else:
                 work.close(name, rest, flaw)
         return todo
@@ -158,43 +148,43 @@ class Importer:
 
     async def _again(self, name: str, mark: int) -> tuple[int, str]:
         """Read again a counter that is lower than its mark: another import may have seen a later total meanwhile."""
-        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
+        one = await self._insist(lambda: self.source.counter(name)) or Foreign(name)
         flaw = flaw_of(one)
-        if not flaw and went_back(one.total, mark) and not self._options.shrink:
+        if not flaw and went_back(one.total, mark) and not self.options.shrink:
             flaw = f"its total fell to {one.total}, and {mark} were imported before: subtract with --shrink"
         return one.total, flaw
 
     async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
-        numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))
+        numbers = await self._insist(lambda: self.store.shards([mark.counter for mark in todo]))
         adds = []
         for mark in todo:
             known = numbers.get(mark.counter, 0)
             its = frozenset(shard for name, shard in full if name == mark.counter)
             delta = mark.total - mark.seen
-            adds.append(add_to(mark.counter, delta, known, new=self._options.shards, full=its, pick=self._pick))
+            adds.append(add_to(mark.counter, delta, known, new=self.options.shards, full=its, pick=self.pick))
         commit_id = mint()
         (note,) = notes_of_commit([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
-        now = await self._insist(self._store.now)
-        receipt = Receipt(key_of_import(commit_id), StoreMillis(now + self._options.receipts_live), note=note)
+        now = await self._insist(self.store.now)
+        receipt = Receipt(key_of_import(commit_id), StoreMillis(now + self.options.receipts_live), note=note)
         changes = tuple([mark.counter for mark in todo])
-        epoch = await self._insist(lambda: self._overlay.mark(receipt.key, changes))
+        epoch = await self._insist(lambda: self.overlay.mark(receipt.key, changes))
         bounds = Bounds() if epoch is None else Bounds(StoreMillis(now + MARKED), epoch=epoch)
         return Commit((receipt,), tuple(adds), marks=tuple(todo), bounds=bounds, changes=changes)
 
     async def _apply(self, commit: Commit) -> bool:
         key = commit.receipts[0].key
         try:
-            time = await self._insist(lambda: self._store.apply(commit))
+            time = await self._insist(lambda: self.store.apply(commit))
         except (AlreadyAppliedError, ChangedError, LateError, ShrunkError):
-            time, found = await self._insist(lambda: self._store.receipts([key]))
+            time, found = await self._insist(lambda: self.store.receipts([key]))
             if key not in found:  # it exists if an earlier attempt was committed and its answer lost
                 return False
-        await self._insist(lambda: self._overlay.changed(commit.changes, time, key))
+        await self._insist(lambda: self.overlay.changed(commit.changes, time, key))
         return True
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        limit = within(RETRY_FOR, self._clock)
-        return await insist(call, TransientError, limit, self._backoff(), never=StorageFullError)
+        limit = within(RETRY_FOR, self.clock)
+        return await insist(call, TransientError, limit, self.backoff(), never=StorageFullError)
 
 
 def went_back(total: int, mark: int) -> bool:

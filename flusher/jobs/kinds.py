@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple, TypeVar
@@ -108,29 +109,21 @@ Shards = Mapping[str, int]
 """Numbers of shards, by counter."""
 
 
+@dataclass(eq=False)
 class Adding:
     """Safe to repeat: a receipt can be inserted only once, so a second visit of a page adds nothing twice."""
 
-    def __init__(
-        self,
-        store: Store,
-        reader: Reader,
-        overlay: Overlay,
-        *,
-        exact: bool,
-        new_counter: int = 1,
-        pick: Callable[[int], int] = random.randrange,
-    ) -> None:
-        """`exact`: whether readings can be exact. `new_counter`: the number of shards of one that is only pending."""
-        self._store = store
-        self._reader = reader
-        self._overlay = overlay
-        self._exact = exact
-        self._new_counter = new_counter
-        self._pick = pick
+    store: Store
+    reader: Reader
+    overlay: Overlay
+    exact: bool
+    """Whether readings can be exact."""
+    new_counter: int = 1
+    """The number of shards of one that is only pending."""
+    pick: Callable[[int], int] = random.randrange
 
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
-        there = await existing(self._store, self._reader, names, exact=self._exact)
+        there = await existing(self.store, self.reader, names, exact=self.exact)
         failed: list[tuple[str, str]] = []
         for part in _divided(there, IN_COMMIT):
             failed += await self._add(job, part)
@@ -149,21 +142,21 @@ class Adding:
                 for name, shard in error.shards:
                     full[name] = full.get(name, frozenset()) | {shard}
             except ShrunkError as error:
-                left = {**left, **await self._store.shards([*error.counters])}
+                left = {**left, **await self.store.shards([*error.counters])}
             except RefusedError as error:
                 if len(left) == 1:
                     return [(name, str(error)) for name in left]
                 halves = _divided(left, -(-len(left) // 2))
                 return [one for half in halves for one in await self._add(job, half)]
             else:
-                await self._overlay.changed(commit.changes, time, commit.receipts[0].key)
+                await self.overlay.changed(commit.changes, time, commit.receipts[0].key)
                 break
         return ()
 
     async def _apply(self, job: Job, commit: Commit) -> Instant:
         """`LateError`: it is too late for the whole job."""
         try:
-            return await self._store.apply(commit)
+            return await self.store.apply(commit)
         except ChangedError as error:
             raise TransientError(str(error)) from error
         except LateError as error:
@@ -174,22 +167,22 @@ class Adding:
     async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
         """The counters whose addition is not done. The receipts must be read: an error does not mean that all exist."""
         keys = {name: job.receipt_of(name) for name in left}
-        time, found = await self._store.receipts(keys.values())
+        time, found = await self.store.receipts(keys.values())
         if not found:
             raise TransientError("a receipt that existed before is missing") from error
-        await self._overlay.changed([name for name in left if keys[name] in found], time)
+        await self.overlay.changed([name for name in left if keys[name] in found], time)
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 
     async def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
         adds = [
-            add_to(name, job.number, shards, new=self._new_counter, full=full.get(name, frozenset()), pick=self._pick)
+            add_to(name, job.number, shards, new=self.new_counter, full=full.get(name, frozenset()), pick=self.pick)
             for name, shards in left.items()
         ]
         expires = job.receipts_expire()
         said = notes_of_commit(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
-        until = min(job.until(), StoreMillis(await self._store.now() + MARKED))
-        bounds = Bounds(until, epoch=await self._overlay.mark(receipts[0].key, left))
+        until = min(job.until(), StoreMillis(await self.store.now() + MARKED))
+        bounds = Bounds(until, epoch=await self.overlay.mark(receipts[0].key, left))
         return Commit(tuple(receipts), tuple(adds), bounds=bounds, changes=tuple(left))
 
 

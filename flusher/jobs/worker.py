@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from flusher.jobs.kinds import PageOutcome, Visit
@@ -53,29 +54,19 @@ MOST_JOBS: Final = 1_000
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
 
 
+@dataclass(eq=False)
 class Worker:
     """Does tasks; several may run at the same time."""
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        jobs: Jobs,
-        store: Store,
-        names: AllNames,
-        visits: Mapping[str, Visit],
-        *,
-        clock: Clock,
-        page: int = PAGE,
-    ) -> None:
-        """`visits`: the function for each kind of job."""
-        self._tasks = tasks
-        self._jobs = jobs
-        self._store = store
-        self._names = names
-        self._visits = visits
-        self._clock = clock
-        self._page = page
-        self._running: dict[str, tuple[Job, float]] = {}
+    tasks: Tasks
+    jobs: Jobs
+    store: Store
+    names: AllNames
+    visits: Mapping[str, Visit]
+    """The function for each kind of job."""
+    clock: Clock
+    page: int = PAGE
+    _running: dict[str, tuple[Job, float]] = field(default_factory=dict, init=False)
 
     async def work(self, task: Task) -> None:
         """Do the task. When this returns, the task can be acknowledged.
@@ -97,10 +88,10 @@ class Worker:
         job = await self._job(task.job)
         if job is None or not await self._in_time(job):
             return
-        done = (await self._jobs.recorded(job.id, [task.range.after])).get(task.range.after)
+        done = (await self.jobs.recorded(job.id, [task.range.after])).get(task.range.after)
         if done is None:
             try:
-                done = await self._jobs.record(await self._visit(job, task))
+                done = await self.jobs.record(await self._visit(job, task))
             except LateError:
                 await self._fail(job.id, TOO_LONG)
                 return
@@ -116,18 +107,18 @@ class Worker:
         else:
             left = await self._left(task, done)
         if left:
-            await self._tasks.publish(left)
+            await self.tasks.publish(left)
         if not done.children:
             await self._finish(job)
 
     async def _job(self, job: str) -> Job | None:
         """The job, if it is running."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         known, until = self._running.get(job, (None, now))
         if now < until:
             return known
         self._running.pop(job, None)
-        standing = await self._jobs.get(job)
+        standing = await self.jobs.get(job)
         if standing is None or standing.state != RUNNING:
             return None
         if len(self._running) >= MOST_JOBS:
@@ -137,24 +128,24 @@ class Worker:
 
     async def _in_time(self, job: Job) -> bool:
         """Whether its receipts still exist. If not, the job fails: a repeated visit could not be recognised."""
-        if await self._store.now() <= job.until():
+        if await self.store.now() <= job.until():
             return True
         await self._fail(job.id, TOO_LONG)
         return False
 
     async def _fail(self, job: str, why: str) -> None:
         _log.error("job %s has failed: %s", job, why)
-        await self._jobs.end(job, FAILED, int(self._clock.now() * 1000), why)
+        await self.jobs.end(job, FAILED, int(self.clock.now() * 1000), why)
         self._running.pop(job, None)
 
     async def _visit(self, job: Job, task: Task) -> Done:
-        visit = self._visits.get(job.kind)
+        visit = self.visits.get(job.kind)
         if visit is None:
             raise NewerError(f"this process does not know jobs of kind {job.kind}: run newer flushers")
         range_ = task.range
-        size = self._page if job.span is None else min(self._page, PAGE_BY_TIME)
+        size = self.page if job.span is None else min(self.page, PAGE_BY_TIME)
         exact = job.kind != COMPACT  # which has nothing to do where everything is pending
-        page = await self._names.page(job.prefix, range_.after, size, range_.until, exact=exact)
+        page = await self.names.page(job.prefix, range_.after, size, range_.until, exact=exact)
         outcome = await visit(job, page) if page else PageOutcome(0)
         _VISITED[job.kind].inc(outcome.visited)
         done = page[: len(page) - outcome.left]
@@ -179,14 +170,14 @@ class Worker:
         """
         if task.again:
             return [child._replace(again=True) for child in done.children]
-        there = await self._jobs.recorded(task.job, [child.range.after for child in done.children])
+        there = await self.jobs.recorded(task.job, [child.range.after for child in done.children])
         return [child for child in done.children if child.range.after not in there]
 
     async def _finish(self, job: Job) -> None:
         """End the job if this was its last task. If this process dies first, the task is redelivered."""
-        standing = await self._jobs.get(job.id)
+        standing = await self.jobs.get(job.id)
         if standing is not None and standing.state == RUNNING and not standing.open:
-            await self._jobs.end(job.id, DONE, int(self._clock.now() * 1000))
+            await self.jobs.end(job.id, DONE, int(self.clock.now() * 1000))
             self._running.pop(job.id, None)
 
 
@@ -202,33 +193,25 @@ LONGEST_PAUSE: Final = 60.0
 """Seconds between two attempts to pull while pulling fails: the tasks' subscription may not exist yet."""
 
 
+@dataclass(eq=False)
 class Runner:
     """Repeats each task until it is done, extends its lease meanwhile, and gives it back if it keeps failing."""
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        worker: Worker,
-        *,
-        at_once: int,
-        lease: float,
-        backoff: Callable[[], Backoff] = Backoff,
-    ) -> None:
-        """`backoff`: the pauses between attempts at a task."""
-        self._tasks = tasks
-        self._worker = worker
-        self._at_once = at_once
-        self._lease = lease
-        self._backoff = backoff
-        self._working: dict[asyncio.Task[None], Lease] = {}
-        self._pulling = False
+    tasks: Tasks
+    worker: Worker
+    at_once: int
+    lease: float
+    backoff: Callable[[], Backoff] = Backoff
+    """The pauses between attempts at a task."""
+    _working: dict[asyncio.Task[None], Lease] = field(default_factory=dict, init=False)
+    _pulling: bool = field(default=False, init=False)
 
     async def run(self, stop: Stop, drain_timeout: float) -> None:
         """Work until `stop`. Then finish the tasks in work, for `drain_timeout` seconds, and give the rest back."""
         try:
             async with asyncio.TaskGroup() as group:
                 puller = group.create_task(self._pull(stop, group), name="pull tasks")
-                extender = group.create_task(forever(self.extend_once, self._lease / 3), name="extend tasks")
+                extender = group.create_task(forever(self.extend_once, self.lease / 3), name="extend tasks")
                 await stop.wait()
                 if self._pulling:  # otherwise tasks that it is just being handed could not be given back
                     await asyncio.wait([puller], timeout=GIVE_BACK)
@@ -241,21 +224,21 @@ class Runner:
             if tokens := [lease.token for lease in self._working.values()]:
                 with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
                     async with asyncio.timeout(GIVE_BACK):
-                        await self._tasks.give_back(tokens)
+                        await self.tasks.give_back(tokens)
 
     async def extend_once(self) -> None:
         if self._working:
-            await self._tasks.extend([lease.token for lease in self._working.values()])
+            await self.tasks.extend([lease.token for lease in self._working.values()])
 
     async def _pull(self, stop: Stop, group: asyncio.TaskGroup) -> None:
         patience = Backoff(most=LONGEST_PAUSE)
         while not stop.is_set():
-            if len(self._working) >= self._at_once:
+            if len(self._working) >= self.at_once:
                 await asyncio.wait([*self._working], return_when=asyncio.FIRST_COMPLETED)
                 continue
             self._pulling = True
             try:
-                leases = await self._tasks.pull(self._at_once - len(self._working), PULL_WAIT)
+                leases = await self.tasks.pull(self.at_once - len(self._working), PULL_WAIT)
             except TransientError as error:
                 _log.warning("pulling tasks of jobs failed and is retried: %s", error)
                 self._pulling = False  # a drain need not wait for the next attempt
@@ -274,7 +257,7 @@ class Runner:
         until its lease ends: given back, it would return at once and keep this process from other tasks.
         """
         try:
-            ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
+            ends = self.tasks.ack if await self._done(lease) else self.tasks.give_back
         except NewerError as error:
             metrics.NEWER.inc()
             _log.warning("a task of a job is left to newer processes: %s", error)
@@ -292,10 +275,10 @@ class Runner:
         except UnreadableError as error:  # otherwise it would come again for ever
             _log.error("a task of a job can't be read, and is dropped: %s", error)
             return True
-        backoff = self._backoff()
+        backoff = self.backoff()
         for left in reversed(range(TRIES)):
             try:
-                await self._worker.work(task)
+                await self.worker.work(task)
             except TransientError as error:
                 _log.warning("a task of job %s failed and is retried: %s", task.job, error)
                 if left:

@@ -15,7 +15,7 @@ from tests.mutations.places import IMPORTER, IMPORTS
 async def _(apply: Any, self: Any, commit: Any) -> Any:
     done = await apply(self, replace(commit, marks=()))
     with contextlib.suppress(ChangedError):
-        await self._insist(lambda: self._store.apply(Commit((), (), marks=commit.marks)))
+        await self._insist(lambda: self.store.apply(Commit((), (), marks=commit.marks)))
     return done
 
 
@@ -29,7 +29,7 @@ async def _(apply: Any, self: Any, commit: Any) -> Any:
 def _after_a_failure(answer: bool) -> Any:
     async def mutant(self: Any, commit: Any) -> bool:
         try:
-            await self._insist(lambda: self._store.apply(commit))
+            await self._insist(lambda: self.store.apply(commit))
         except (AlreadyAppliedError, ChangedError, ShrunkError):
             return answer
         return True
@@ -57,7 +57,7 @@ async def _(commit: Any, self: Any, todo: Any, full: Any) -> Any:
 
 @around("an import follows a counter down", "countersink_server.move.importer.Importer._again", IMPORTER)
 async def _(again: Any, self: Any, name: str, mark: int) -> Any:
-    return await again(altered(self, _options=replace(self._options, shrink=True)), name, mark)
+    return await again(altered(self, options=replace(self.options, shrink=True)), name, mark)
 
 
 @around(
@@ -66,5 +66,5 @@ async def _(again: Any, self: Any, name: str, mark: int) -> Any:
     IMPORTER,
 )
 async def _(again: Any, self: Any, name: str, mark: int) -> Any:
-    source = Instead(self._source, counter=returning_later()(None))
-    return await again(altered(self, _source=source), name, mark)
+    source = Instead(self.source, counter=returning_later()(None))
+    return await again(altered(self, source=source), name, mark)

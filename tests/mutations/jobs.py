@@ -22,15 +22,15 @@ def _(visit_task: Any) -> Any:
         return mutant
 
     async def mutant(self: Any, job: Any, task: Any) -> Any:
-        visits = {kind: later(visit) for kind, visit in self._visits.items()}
-        return await visit_task(altered(self, _visits=visits), job, task)
+        visits = {kind: later(visit) for kind, visit in self.visits.items()}
+        return await visit_task(altered(self, visits=visits), job, task)
 
     return mutant
 
 
 @around("a task of a job is acknowledged before it is done", "flusher.jobs.worker.Runner._done", JOBS)
 async def _(done: Any, self: Any, lease: Any) -> Any:
-    await self._tasks.ack([lease.token])
+    await self.tasks.ack([lease.token])
     return await done(self, lease)
 
 
@@ -129,10 +129,10 @@ mutation(
 @around("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)
 async def _(finish: Any, self: Any, job: Any) -> None:
     async def get(id_: str) -> Any:
-        standing = await self._jobs.get(id_)
+        standing = await self.jobs.get(id_)
         return None if standing is None else replace(standing, open=0)
 
-    await finish(altered(self, _jobs=Instead(self._jobs, get=get)), job)
+    await finish(altered(self, jobs=Instead(self.jobs, get=get)), job)
 
 
 @around("a second split of a task is believed", "shared.sqlite.jobs.SqliteJobs.record", KEPT_JOBS)

@@ -29,7 +29,7 @@ class Fleet(Parts):
     def __init__(self) -> None:
         super().__init__()
         setter = Setter(self.reader, self.store, self.overlay, self.clock, LIVE)
-        self.worker._visits = {EXPIRE: Resetting(setter)}
+        self.worker.visits = {EXPIRE: Resetting(setter)}
 
     def flusher(self, rules: tuple[ExpireRule, ...] = RULES) -> DailyExpiry:
         compactor = Compactor(self.store, self.clock, DAY)

@@ -278,7 +278,7 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
     async def away(job: Job, names: Sequence[str]) -> PageOutcome:
         raise TransientError("away")
 
-    parts.worker._visits = {**parts.worker._visits, "polish": away}
+    parts.worker.visits = {**parts.worker.visits, "polish": away}
     await parts.jobs.create(Job("unknown", "polish", "", created=int(parts.clock.now() * 1000), expires=LATER))
     await parts.tasks.publish([await parts.start(), Task("unknown")])
     waits = 0
