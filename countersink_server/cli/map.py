@@ -15,7 +15,8 @@ from countersink.answers import RequestError
 from countersink_server.cli.arguments import Commands, command, duration, instant, whole
 from countersink_server.cli.counters import asking
 from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
-from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
+from countersink_server.cli.setup import connected
+from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience
 from flusher.service import make_runner
 from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards
 from shared.counters.job_result import JobResults
@@ -42,7 +43,7 @@ from shared.model.jobs import (
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 from shared.runtime.retry import Stop
-from shared.wiring.process import connect, starter_of, tasks_of_process
+from shared.wiring.process import starter_of, tasks_of_process
 
 # How the command map reports a job that has ended.
 
@@ -296,11 +297,10 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     """Run the job here, with the code of flushers and a queue of its own. Flushers may work on it too: nothing is
     done twice.
     """
-    settings = settings_of(options)
-    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
-        raise CountersinkError(f"--compact {flaw}")
-    parts = replace(connect(settings), tasks=tasks_of_process())
-    try:
+    async with connected(options) as (settings, opened):
+        if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+            raise CountersinkError(f"--compact {flaw}")
+        parts = replace(opened, tasks=tasks_of_process())
         await parts.open()
         starter = starter_of(parts, settings)
         asked = (wish.kind, wish.prefix, wish.number or 0)
@@ -328,5 +328,3 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
         finally:
             stop.set()
             await running
-    finally:
-        await parts.close()

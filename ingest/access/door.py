@@ -315,14 +315,10 @@ Refuse = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
 """Returns the answer to a request that may not come in."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class Doors:
     """Makes doors, and tells them when the keys file has changed."""
 
-    def __init__(self, settings: Settings, clock: Clock, changed: Callable[[], None] = _nothing) -> None:
+    def __init__(self, settings: Settings, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
         """`changed` is called then, too: requests that continue were let in by keys that may be gone. Raises
         `SettingsError` if there is to be a keys file, and it can't be read or is wrong.
         """
