@@ -25,7 +25,7 @@ from ingest.api.series import SeriesRoutes
 from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import FastPath
-from ingest.http.router import LOG, UNDER_WAY, Refusals, Routes
+from ingest.http.router import LOG, UNDER_WAY, Routes, refusal
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, promise_of, receipts_live
@@ -91,9 +91,9 @@ class Ingest:
         compactor = compactor_of(store, clock, settings)
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
-        limits = settings.max_counters
-        new_names = NewNames(store, store, overlay, limits, clock)
-        limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
+        new_names = NewNames(store, overlay, settings.max_counters, clock)
+        # Without limits, only the new names of publishable keys are limited, whose requests take the routes.
+        limited = new_names if settings.max_counters else None
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
         largest, top = Largest(store, overlay, clock), settings.top if metered else ALL_BY_VALUE
@@ -157,7 +157,7 @@ class Ingest:
             self._settings.head_timeout,
             self._settings.idle_timeout,
             plain=fast_path,
-            refuse=Refusals(door),
+            refuse=partial(refusal, door),
         )
         UNDER_WAY.watchdogs.add(server.watchdog)
         await server.start(sock)

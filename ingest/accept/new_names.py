@@ -18,7 +18,7 @@ from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError, TransientError, amount
 from shared.model.words import View
 from shared.ports.overlay import Overlay
-from shared.ports.store import CounterNames, ShardNumbers
+from shared.ports.store import Store
 from shared.runtime.clock import Clock
 
 COUNT_AGAIN: Final = 5.0
@@ -88,11 +88,8 @@ class Trial:
 class NewNames:
     """Admits new names while there is room. Names of counters that exist, or that were admitted before, need none."""
 
-    def __init__(
-        self, names: CounterNames, shards: ShardNumbers, overlay: Overlay, limits: Sequence[NameLimit], clock: Clock
-    ) -> None:
-        self._names = names
-        self._shards = shards
+    def __init__(self, store: Store, overlay: Overlay, limits: Sequence[NameLimit], clock: Clock) -> None:
+        self._store = store
         self._overlay = overlay
         self._rooms = [_Room(limit) for limit in limits]
         self._clock = clock
@@ -187,7 +184,7 @@ class NewNames:
             try:
                 async with asyncio.timeout(ANSWER_WITHIN):
                     pending = await self._overlay.view(names)  # first, as increments move to the store
-                    found = {*await self._shards.shards(names), *(name for name in names if _is_pending(pending[name]))}
+                    found = {*await self._store.shards(names), *(name for name in names if _is_pending(pending[name]))}
             except (TransientError, TimeoutError):
                 self._ask_at = self._clock.monotonic() + PAUSE
                 return None
@@ -207,7 +204,7 @@ class NewNames:
                 try:
                     async with asyncio.timeout(ANSWER_WITHIN):
                         arrived = await self._arrived()
-                        counts = [await self._names.count(*room.limit) for room in self._rooms]
+                        counts = [await self._store.count(*room.limit) for room in self._rooms]
                 except (TransientError, TimeoutError):
                     self._count_at = self._clock.monotonic() + PAUSE
                 else:
@@ -231,7 +228,7 @@ class NewNames:
         names, arrived = [*islice(self._admitted, MOST_PAGES * PAGE)], list[str]()
         for begin in range(0, len(names), PAGE):
             page = names[begin : begin + PAGE]
-            there = await self._shards.shards(page)
+            there = await self._store.shards(page)
             arrived += there
             if 2 * len(there) < len(page):
                 for name in page:

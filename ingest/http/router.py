@@ -1,7 +1,7 @@
 """The way of a request that aiohttp has read: the door, the handler that the table of routes names, and the answer.
 Metrics, the log of requests, spans and CORS are around them. Errors become problem documents.
 
-The fast path calls the same door. So does `Refusals`, for what is not HTTP.
+The fast path calls the same door. So does `refusal`, for what is not HTTP.
 """
 
 import asyncio
@@ -120,25 +120,20 @@ metrics.IN_FLIGHT.set_function(UNDER_WAY.requests)
 metrics.OPEN_STREAMS.set_function(lambda: UNDER_WAY.streams)
 
 
-class Refusals:
-    """Answers what is not HTTP. It passes the door, too."""
-
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
-    def __call__(self, status: int, detail: str, front: Front) -> bytes:
-        begun, logged = perf_counter(), LOG.takes()
-        caller: Caller | None = None
-        problem = Problem(status, detail, close=True)
-        try:
-            caller = self._door.enter(NOT_HTTP, NONE, front.peer)
-        except Exception as error:
-            problem = problem_of(error)
-            problem.close = True
-        answered(OTHER, problem.status, begun)
-        if logged:
-            note(NOT_HTTP, problem.status, perf_counter() - begun, caller=caller)
-        return problem.written()
+def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
+    """The answer to what is not HTTP. It passes the door, too."""
+    begun, logged = perf_counter(), LOG.takes()
+    caller: Caller | None = None
+    problem = Problem(status, detail, close=True)
+    try:
+        caller = door.enter(NOT_HTTP, NONE, front.peer)
+    except Exception as error:
+        problem = problem_of(error)
+        problem.close = True
+    answered(OTHER, problem.status, begun)
+    if logged:
+        note(NOT_HTTP, problem.status, perf_counter() - begun, caller=caller)
+    return problem.written()
 
 
 # The way itself.

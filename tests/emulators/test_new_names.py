@@ -20,9 +20,7 @@ class TestNewNames:
     async def test_a_flood_through_two_processes_stops_at_the_limit(self, datastore: Datastore) -> None:
         store, clock = await datastore.store(), ManualClock()
         await store.apply(commit(*((f"page:old{number}", 1) for number in range(12)), ("page;", 1)))
-        mine, other = (
-            NewNames(one, one, ProcessOverlay(clock), LIMITS, clock) for one in (store, await datastore.store())
-        )
+        mine, other = (NewNames(one, ProcessOverlay(clock), LIMITS, clock) for one in (store, await datastore.store()))
         flood = [f"page:{chr(0x1F600 + number)}" for number in range(100)]
         found = await asyncio.gather(*(mine.admit([name]) for name in flood))
         admitted = [name for name, refused in zip(flood, found, strict=True) if not refused]
@@ -41,4 +39,4 @@ class TestNewNames:
         store = await datastore.store(client)
         await client.close()
         with pytest.raises(OverloadedError, match="the store does not say"):
-            await NewNames(store, store, ProcessOverlay(ManualClock()), LIMITS, ManualClock()).check("page:1")
+            await NewNames(store, ProcessOverlay(ManualClock()), LIMITS, ManualClock()).check("page:1")

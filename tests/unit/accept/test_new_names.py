@@ -56,7 +56,7 @@ def store(clock: ManualClock) -> CountedStore:
 
 
 def limited(store: CountedStore, clock: ManualClock, *limits: NameLimit) -> NewNames:
-    return NewNames(store, store, ProcessOverlay(clock), limits or (ALL,), clock)
+    return NewNames(store, ProcessOverlay(clock), limits or (ALL,), clock)
 
 
 async def test_of_many_requests_at_once_no_more_are_admitted_than_there_is_room(
