@@ -12,19 +12,10 @@ ROWS_A_STEP: Final = 500
 """Rows that one step deletes: others write at the same time."""
 
 
-class JobSweep:
-    def __init__(self, jobs: Jobs, store: StoreClock) -> None:
-        self._jobs = jobs
-        self._store = store
-
-    async def sweep_once(self) -> int:
-        """One step. Returns how many rows were deleted."""
-        return await self._jobs.sweep(await self._store.now(), ROWS_A_STEP)
-
-    async def sweep_all(self) -> None:
-        """Take as many steps as there are rows to delete."""
-        while await self.sweep_once():
-            pass
+async def sweep_jobs(jobs: Jobs, store: StoreClock) -> None:
+    """Take as many steps as there are rows to delete."""
+    while await jobs.sweep(await store.now(), ROWS_A_STEP):
+        pass
 
 
 # Removes leftovers of deleted counters once all increments that were under way have arrived.

@@ -7,7 +7,7 @@ from functools import partial
 
 from ingest.accept.drafts import Pace
 from ingest.accept.new_names import NewNames
-from ingest.accept.publishing import INTERVAL, OverlayCleanup, Publishing
+from ingest.accept.publishing import INTERVAL, Publishing, settle_due
 from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
 from ingest.access.origins import Pictures
@@ -66,7 +66,7 @@ class Ingest:
         self._spool = _spool_of(parts, settings)
         self._publisher = publisher = self._spool or parts.publisher
         self._overlay = overlay
-        self._settling = OverlayCleanup(store, overlay)
+        self._settle = partial(settle_due, store, overlay)
         self.server: HttpServer | None = None
         self._admin_server: HttpServer | None = None
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
@@ -172,7 +172,7 @@ class Ingest:
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
             tasks.create_task(self._doors.tend(), name="read the keys")
             tasks.create_task(self.statsd.tend(), name="count StatsD lines")
-            tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
+            tasks.create_task(forever(self._settle, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")
 

@@ -17,7 +17,7 @@ import uvloop
 
 from countersink import __version__
 from countersink_server.serve.sockets import PREFIX, Address, Sockets, listening, url_of
-from flusher.cleanup import INTERVAL, JobSweep
+from flusher.cleanup import INTERVAL, sweep_jobs
 from flusher.dead_letters.desk import OneAtATime
 from flusher.expiry import DailyExpiry
 from flusher.feed.announcer import Announcer
@@ -143,7 +143,7 @@ async def _flush(
     drain = settings.drain_timeout
     expiry = DailyExpiry(settings.expire, parts.jobs, starter_of(parts, settings), parts.clock)
     async with asyncio.TaskGroup() as tasks:
-        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
+        sweeper = tasks.create_task(forever(partial(sweep_jobs, parts.jobs, parts.store), INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         daily = tasks.create_task(expiry.run(), name="delete old counters each day")
         tasks.create_task(make_runner(parts, settings).run(stop, drain), name="jobs")

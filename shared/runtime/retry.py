@@ -59,13 +59,16 @@ async def ended(task: "asyncio.Task[None] | None") -> None:
 
 
 async def forever(step: Callable[[], Awaitable[object]], interval: float) -> None:
-    """Take the step every `interval` seconds. A `TransientError` is logged, and any other error ends the loop."""
+    """Take the step every `interval` seconds. A `TransientError` is logged with the name of the task, and any other
+    error ends the loop.
+    """
+    task = asyncio.current_task()
     while True:
         await asyncio.sleep(interval)
         try:
             await step()
         except TransientError as error:
-            _log.warning("%s failed and is tried again: %s", getattr(step, "__name__", step), error)
+            _log.warning("a step of %r failed and is tried again: %s", task and task.get_name(), error)
 
 
 # Retries: `insist` repeats a call that may succeed later, and `Backoff` says how long to pause between two tries.

@@ -5,6 +5,7 @@ import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from flusher.flush.commit_loop import FlushTools
@@ -12,7 +13,7 @@ from flusher.flush.flusher import BacklogWitness, Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
 from ingest.accept.drafts import Pace
-from ingest.accept.publishing import OverlayCleanup, Publishing
+from ingest.accept.publishing import Publishing, settle_due
 from ingest.accept.spool import Spool
 from shared.counters.largest import Largest
 from shared.counters.reader import Reader
@@ -206,7 +207,7 @@ class System:
             series = SeriesReader(store, overlay, clock, ALL_KEPT)
             largest = Largest(store, overlay, clock)
             self.ingests.append(Ingest(owner, publishing, reader, largest, series, setter, clock, disk))
-            self._go(forever(OverlayCleanup(store, overlay).settle_once, 2.0))
+            self._go(forever(partial(settle_due, store, overlay), 2.0))
             self._go(publishing.awake.watch())
 
     def start_flusher(self) -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ingest.accept.drafts import Pace
-from ingest.accept.publishing import LONGEST_PUBLISH, MOST, OverlayCleanup, Publishing
+from ingest.accept.publishing import LONGEST_PUBLISH, MOST, Publishing, settle_due
 from shared.memory.overlay import SETTLE_WITHIN, ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
@@ -168,7 +168,7 @@ async def test_all_that_is_due_is_settled_however_much_it_is() -> None:
         pass
     await store.apply(Commit(tuple(Receipt(key_of_envelope(name), LATER, envelope=name) for name in names[1:]), ()))
     clock.turn(SETTLE_WITHIN)
-    await OverlayCleanup(store, overlay).settle_once()
+    await settle_due(store, overlay)
     (entry,) = (await overlay.view(["a"]))["a"].entries
     assert entry.key == key_of_envelope(names[0])
 
@@ -177,14 +177,13 @@ async def test_a_crowded_overlay_says_so_and_asks_soon_for_what_comes() -> None:
     """So flushers hurry, and what they applied goes before anything is dropped that they have not applied."""
     clock = ManualClock()
     overlay, store = ProcessOverlay(clock, 400), MemoryStore(clock)
-    cleanup = OverlayCleanup(store, overlay)
     for number in range(100):
         async with overlay.entered([Envelope(f"e{number:03}", {f"a{number}-{one}": 1 for one in range(40)})]):
             assert overlay.crowded == (number >= 2)
         assert overlay.backlog().increments <= 400
         await store.apply(Commit((Receipt(key_of_envelope(f"e{number:03}"), LATER, envelope=f"e{number:03}"),), ()))
         clock.turn(1)
-        await cleanup.settle_once()
+        await settle_due(store, overlay)
     assert not overlay._full, "it dropped some"
 
 
@@ -204,7 +203,6 @@ async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_b
     """A receipt that does not say its envelope is found under its key."""
     clock, ids = ManualClock(), envelope_ids()
     overlay, store = ProcessOverlay(clock), CountingStore(clock)
-    cleanup = OverlayCleanup(store, overlay)
     names = [ids() for _ in range(100)]
     async with overlay.entered(
         [*(Envelope(name, {"a": 1}) for name in names), Envelope("key-1", {"a": 1}, retried=True)]
@@ -214,13 +212,13 @@ async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_b
     found = [Receipt(key_of_envelope(name), LATER, envelope=name) for name in names if name not in {late, unsaid}]
     await store.apply(Commit((*found, Receipt(key_of_envelope(unsaid), LATER)), ()))
     clock.turn(SETTLE_WITHIN)
-    await cleanup.settle_once()
+    await settle_due(store, overlay)
     assert (store.asked, store.looked_up) == (1, 1)
     entries = (await overlay.view(["a"]))["a"].entries
     assert {entry.key for entry in entries} == {key_of_envelope(name) for name in (late, unsaid, "key-1")}
     await store.apply(Commit((Receipt(key_of_envelope(late), LATER, envelope=late),), ()))
     clock.turn(SETTLE_WITHIN)
-    await cleanup.settle_once()
+    await settle_due(store, overlay)
     assert (store.asked, store.looked_up) == (1, 4)
     (entry,) = (await overlay.view(["a"]))["a"].entries
     assert entry.key == key_of_envelope("key-1")

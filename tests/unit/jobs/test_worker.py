@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 
-from flusher.cleanup import CounterRemover, JobSweep
+from flusher.cleanup import ROWS_A_STEP, CounterRemover, sweep_jobs
 from flusher.jobs.kinds import Adding, Compacting, PageOutcome, Resetting, Visit, existing
 from flusher.jobs.worker import TRIES, Runner, Worker
 from shared.counters.compaction import RETRY_FOR, Compactor
@@ -440,13 +440,16 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
 async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
     parts = Parts()
     await parts.start()
-    sweep = JobSweep(parts.jobs, parts.store)
-    assert await sweep.sweep_once() == 0
+
+    async def step() -> int:
+        return await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP)
+
+    assert await step() == 0
     parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - 1)
-    assert await sweep.sweep_once() == 0
+    assert await step() == 0
     parts.clock.turn(2)
-    assert await sweep.sweep_once() == 1
-    await sweep.sweep_all()
+    assert await step() == 1
+    await sweep_jobs(parts.jobs, parts.store)
     assert await parts.jobs.get("j") is None
 
 
