@@ -96,7 +96,7 @@ class Ingest:
         limited = new_names if settings.max_counters else None
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         turns = FairLock(READS)
-        largest, top = Largest(store, overlay, clock), settings.top if metered else ALL_BY_VALUE
+        largest, top = Largest(store, overlay, clock, self.reader), settings.top if metered else ALL_BY_VALUE
         reads = ReadRoutes(self.reader, names, turns, largest=largest, top=top)
         fast_path = FastPath(self.door, self.publishing, reads, bodies, limited, log=LOG, traced=traces is not None)
         self._fast_path = fast_path if short else None

@@ -148,14 +148,21 @@ class Sender {
     return this._closing;
   }
 
-  /** The program has nothing else to do. */
-  endProgram() {
-    this._end(AT_EXIT, "the program ended").finally(() => (this._deadline = Infinity));
+  /** The program has nothing else to do. What it counts meanwhile is sent when it has nothing to do again. */
+  async endProgram() {
+    this._deadline = performance.now() + AT_EXIT;
+    if (!(await this.flush(AT_EXIT))) this._dropRest("the program ended");
+    this._deadline = Infinity;
   }
 
   async _end(ms, what) {
     this._deadline = performance.now() + ms;
     const done = await this.flush(ms);
+    return !this._dropRest(what) && done;
+  }
+
+  /** Returns how many increments it drops. */
+  _dropRest(what) {
     const rest = [...this._outgoing.flatMap((batch) => batch.entries), ...this._sums.values(), ...this._items.values()];
     this._outgoing = [];
     this._sums.clear();
@@ -164,7 +171,7 @@ class Sender {
     const calls = rest.reduce((all, entry) => all + entry.calls, 0);
     if (calls) this._drop(calls, `${what} before ${this._transport.shown} accepted them`);
     this._settle();
-    return done && !calls;
+    return calls;
   }
 
   get _held() {

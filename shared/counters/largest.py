@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final
 
-from shared.counters.reader import looking
+from shared.counters.reader import Reader, looking
 from shared.model.buckets import BEGINNING
 from shared.model.words import MAX_SUM, Entry, Reading, View
 from shared.ports.overlay import Overlay
@@ -25,10 +25,12 @@ _ANYTHING: Final = View((Entry("", MAX_SUM), Entry("", -MAX_SUM)), BEGINNING, 0,
 class Largest:
     """Finds the counters with the greatest values; of equal ones, those whose names come first."""
 
-    def __init__(self, store: RankedStore, overlay: Overlay, clock: Clock) -> None:
+    def __init__(self, store: RankedStore, overlay: Overlay, clock: Clock, reader: Reader) -> None:
+        """`reader`: of the same process. What it shows later is not older than what is shown here."""
         self._store = store
         self._overlay = overlay
         self._clock = clock
+        self._reader = reader
         self._turn = asyncio.Lock()
 
     async def read(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
@@ -36,6 +38,11 @@ class Largest:
 
         One call looks at all counters under the prefixes, which keeps a processor busy. So there is one at a time.
         """
+        readings, exact = await self._find(prefixes, limit)
+        await self._reader.forget([reading.name for reading in readings])
+        return readings, exact
+
+    async def _find(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
         async with self._turn:
             names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_IN_TURN + 1)]
             if len(names) > MOST_IN_TURN:

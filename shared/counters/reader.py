@@ -249,6 +249,16 @@ class Reader:
         since = self._clock.monotonic() - LONGEST_AGE
         return any(self._answers[name].base.born >= since for name in self._answers.keys() & counters)
 
+    async def forget(self, counters: Iterable[str]) -> None:
+        """Look these up again when they are read next: somebody was shown what the store held a moment ago, and what is
+        kept may lack it. So may what is being looked up now, which is waited for.
+        """
+        names = [*counters]
+        if earlier := {self._flights[name] for name in names if name in self._flights}:
+            await asyncio.wait(earlier)
+        for name in names:
+            self._answers.pop(name, None)
+
     async def look(self, counter: str, receipt: str) -> FreshRead:
         """Read one counter from the store, with its guard and whether that receipt is settled, all at one instant.
 

@@ -35,7 +35,7 @@ _LINE: Final = re.compile(
     rb"(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|COPY|LOCK|MKCOL|MOVE|PROPFIND|PROPPATCH|SEARCH|UNLOCK|BIND|REBIND"
     rb"|UNBIND|ACL|REPORT|MKACTIVITY|CHECKOUT|MERGE|M-SEARCH|NOTIFY|SUBSCRIBE|UNSUBSCRIBE|PURGE|MKCALENDAR|LINK|UNLINK"
     rb"|QUERY)"
-    rb" (/[!-~]*|(?<=OPTIONS )\*|[Hh][Tt][Tt][Pp][Ss]?://[\w.-]+(?::[0-9]{1,4})?(?:/[!-~]*)?) HTTP/1\.([01])"
+    rb" (/[!-~]*|(?<=OPTIONS )\*|[Hh][Tt][Tt][Pp][Ss]?://[\w.-]+(?::[0-9]{1,5})?(?:/[!-~]*)?) HTTP/1\.([01])"
 )
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]++):[\t ]*+([\t -~\x80-\xff]*+)")
 _NEVER: Final = re.compile(rb"\0|(?<!\r)\n|\r[^\n]")

@@ -82,6 +82,35 @@ else main();
 """
 
 
+LATE = """
+const { createServer } = require("node:http");
+const { Client } = require("countersink");
+
+let counted = 0;
+const server = createServer(async (request, response) => {
+  let body = "";
+  for await (const part of request) body += part;
+  for (const delta of Object.values(JSON.parse(body).counters)) counted += delta;
+  response.writeHead(202, { "Content-Type": "application/json" });
+  response.end('{"accepted":1,"rejected":[],"receipt":"r"}');
+});
+server.listen(0, "127.0.0.1", () => {
+  server.unref();
+  const counters = new Client(`http://127.0.0.1:${server.address().port}`, { interval: 50 });
+  process.once("beforeExit", () => {
+    let left = 20;
+    const timer = setInterval(() => {
+      counters.incr("late");
+      if (!--left) clearInterval(timer);
+    }, 5);
+  });
+  process.on("exit", () => console.log(counted, counters.dropped));
+  counters.incr("early");
+});
+"""
+"""A program that counts on after it seemed to have ended."""
+
+
 @pytest.fixture
 def project(built: Callable[[str], Path]) -> Path:
     """A project in which nothing but the package for Node is installed."""
@@ -117,6 +146,11 @@ def test_threads_and_workers_send_what_they_counted_and_a_stream_can_be_ended(pr
     (project / "ends.cjs").write_text(ENDS)
     said = run(program("node"), "ends.cjs", cwd=project).splitlines()
     assert said == ['{"counters":{"thread":1}}', '{"counters":{"worker":1}}', "AbortError"]
+
+
+def test_what_a_program_counts_when_it_seems_to_have_ended_is_sent(project: Path) -> None:
+    (project / "late.cjs").write_text(LATE)
+    assert run(program("node"), "late.cjs", cwd=project) == "21 0\n"
 
 
 def test_its_types_are_right(project: Path) -> None:

@@ -98,7 +98,10 @@ async def test_it_notices_a_broken_service(tmp_path: Path, name: str) -> None:
     async with processes(tmp_path / "data", tmp_path / "log", **SETTINGS) as started:
         broken = ("env", f"TEST_MUTATION={name}", f"PYTHONPATH={path}")
         service = await started.start("up", "--port", "0", within=broken)
-        code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS)))
+        for _ in range(5):  # on a busy machine, a check may send nothing that shows it
+            code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS)))
+            if code:
+                break
         assert code == 1, said
         assert "a promise is broken" in error or "applied" in error or "counts by time did not become exact" in error
     assert name in by_name()

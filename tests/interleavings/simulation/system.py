@@ -205,7 +205,7 @@ class System:
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
             setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
             series = SeriesReader(store, overlay, clock, ALL_KEPT)
-            largest = Largest(store, overlay, clock)
+            largest = Largest(store, overlay, clock, reader)
             self.ingests.append(Ingest(owner, publishing, reader, largest, series, setter, clock, disk))
             self._go(forever(partial(settle_due, store, overlay), 2.0))
             self._go(publishing.awake.watch())

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,14 +12,18 @@ from hypothesis import strategies as st
 
 import shared.counters.largest as under_test
 from shared.counters.largest import Largest
+from shared.counters.reader import Reader
+from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.words import DEAD, SHARD_FULL, Commit, Envelope, Guard, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
+from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
+from tests.http.both_ways import poll
 
 NAMES = ["a", "a:1", "a:2", "a:é", 'a:"', "b", "b:1", "c"]
 LATER = StoreMillis(1 << 60)
@@ -34,7 +39,7 @@ class World:
         self.broker = SqlitePublisher(self.database, clock, 1 << 30)
         self.subscription = SqliteSubscription(self.database, clock, 60.0)
         overlay = SqliteOverlay(self.database, topic_of(self.database))
-        self.largest = Largest(self.store, overlay, clock)
+        self.largest = Largest(self.store, overlay, clock, Reader(self.store, overlay, clock, cache_ttl=0.0))
         self.values: dict[str, int] = {}
         self.number = 0
 
@@ -130,6 +135,39 @@ async def test_the_caller_sees_only_its_prefixes(world: World) -> None:
     await world.publish({"a:2": 3, "b:2": 7})
     found, _ = await world.largest.read(["a:", "c:"], 2)
     assert [one.name for one in found] == ["a:2", "c:1"]
+
+
+@pytest.mark.parametrize("looks_up", [True, False])
+async def test_what_it_has_shown_is_in_every_later_reading(
+    world: World, monkeypatch: pytest.MonkeyPatch, looks_up: bool
+) -> None:
+    """Where an overlay lacks what programs publish on a topic, a reading made with what was kept would lack it, too."""
+    clock = SystemClock()
+    overlay = ProcessOverlay(clock, exact=True)
+    reader = Reader(world.store, overlay, clock, cache_ttl=60.0)
+    largest = Largest(world.store, overlay, clock, reader)
+    read, landing = SqliteSnapshot.read, asyncio.Event()
+
+    async def slowly(self: SqliteSnapshot, counters: Sequence[str], keys: Collection[str]) -> Any:
+        found = await read(self, counters, keys)
+        if counters == ["a"]:
+            await landing.wait()
+        return found
+
+    await world.store_directly({"a": 1, "b": 1})
+    if looks_up:
+        monkeypatch.setattr(SqliteSnapshot, "read", slowly)
+    earlier = asyncio.create_task(reader.read(["a"]))
+    if looks_up:
+        await poll(lambda: bool(reader._flights))
+    else:
+        await earlier
+    await world.store_directly({"a": 5})
+    asyncio.get_running_loop().call_later(0.1, landing.set)
+    assert [one.value for one in (await largest.read([""], 10))[0]] == [6, 1]
+    (reading,) = await reader.read(["a"])
+    assert reading.value == 6
+    await earlier
 
 
 async def test_what_is_pending_of_very_many_counters_is_read_in_turn(

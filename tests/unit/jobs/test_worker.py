@@ -308,7 +308,7 @@ async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
-    assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shards")])
+    assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shard")])
     assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
 
 
