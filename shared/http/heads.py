@@ -31,11 +31,12 @@ _SMALL: Final = 1_024
 _MOST_FRAMING: Final = 4_096
 """Bytes for the sizes and trailers of a chunked body, besides half as many as the body has."""
 
+_PORT: Final = rb"[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _LINE: Final = re.compile(
     rb"(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|COPY|LOCK|MKCOL|MOVE|PROPFIND|PROPPATCH|SEARCH|UNLOCK|BIND|REBIND"
     rb"|UNBIND|ACL|REPORT|MKACTIVITY|CHECKOUT|MERGE|M-SEARCH|NOTIFY|SUBSCRIBE|UNSUBSCRIBE|PURGE|MKCALENDAR|LINK|UNLINK"
     rb"|QUERY)"
-    rb" (/[!-~]*|(?<=OPTIONS )\*|[Hh][Tt][Tt][Pp][Ss]?://[\w.-]+(?::[0-9]{1,5})?(?:/[!-~]*)?) HTTP/1\.([01])"
+    rb" (/[!-~]*|(?<=OPTIONS )\*|[Hh][Tt][Tt][Pp][Ss]?://[\w.-]+(?::(?:" + _PORT + rb"))?(?:/[!-~]*)?) HTTP/1\.([01])"
 )
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]++):[\t ]*+([\t -~\x80-\xff]*+)")
 _NEVER: Final = re.compile(rb"\0|(?<!\r)\n|\r[^\n]")

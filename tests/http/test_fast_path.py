@@ -123,7 +123,10 @@ LONG: Final = (
     b"POST  /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n",
     b"POST /v1/counters/c HTTP/1.1\nHost: h\n\n",
     b"POST /v1/counters/c HTTP/1.1\r\nHost: h\n\r\n",
-    b"POST http://h/v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n",
+    *(
+        b"POST http://h%b/v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n" % port
+        for port in (b"", b":8080", b":34899", b":65535", b":65536", b":99999", b":100000")
+    ),
     *(method + b" /v1/counters/c HTTP/1.1" + _AFTER for method in (b"post", b"PUT", b"DELETE", b"HEAD", b"X")),
     b"CONNECT h:80 HTTP/1.1" + _AFTER,
     b"\r\n" + post(),
