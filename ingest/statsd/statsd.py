@@ -5,8 +5,9 @@ dropped.
 import asyncio
 import logging
 import os
+import shlex
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import Publishing
 from ingest.access.callers import NONE, Caller
 from ingest.access.door import Door
+from ingest.access.keys import Key
 from ingest.api.routes import find
 from ingest.http.problems import Problem
 from ingest.statsd.streams import PIECE, Intake, Streams, Turns
@@ -70,13 +72,19 @@ class StatsdSender:
     """Sends one batch after the other. A batch has an id, so that it counts once, however often it has to be sent."""
 
     def __init__(
-        self, tally: StatsdTally, publishing: Publishing, new_names: NewNames, enter: Callable[[], Caller]
+        self,
+        tally: StatsdTally,
+        publishing: Publishing,
+        new_names: NewNames,
+        enter: Callable[[], Caller],
+        may_use: Callable[[str], bool],
     ) -> None:
-        """`enter` asks the door who sends, and raises what it raises."""
+        """`enter` asks the door who sends, and raises what it raises. `may_use` says whether a counter is theirs."""
         self._tally = tally
         self._publishing = publishing
         self._new_names = new_names
         self._enter = enter
+        self._may_use = may_use
         self._sending = asyncio.Lock()
         self._under_way = 0
         self._told = ""
@@ -121,7 +129,7 @@ class StatsdSender:
         """Take out the counters that are not the key's, and new ones for which there is no room; and count the rest
         against the key's rate.
         """
-        foreign = {name for name in batch.sums if not caller.has(name)}
+        foreign = {name for name in batch.sums if not self._may_use(name)}
         self._lose(PREFIX, sum(batch.drop(plain=foreign).values()))
         with self._new_names.trial(caller.new) as trial:
             refused = await self._new_names.admit(batch.changed(), trial)
@@ -159,10 +167,12 @@ class Statsd:
     def __init__(self, door: Door, publishing: Publishing, new_names: NewNames, settings: Settings) -> None:
         self._door = door
         self._key = settings.statsd_key
+        self._template = settings.statsd_name
         self.tally = StatsdTally()
         self._caller: Caller | None = None
-        self.sender = StatsdSender(self.tally, publishing, new_names, self._enter)
-        self._intake = Intake(name_template(settings.statsd_name), self.tally, self._may_use)
+        self._told_of: Key | None = None
+        self.sender = StatsdSender(self.tally, publishing, new_names, self._enter, self._may_use)
+        self._intake = Intake(name_template(self._template), self.tally, self._may_use)
         self._turns = Turns()
         self.streams = Streams(self._intake, self._turns)
         self._udp: socket.socket | None = None
@@ -172,9 +182,11 @@ class Statsd:
         self._drops = 0
 
     async def start(self, sockets: StatsdSockets) -> None:
-        """Raises `SettingsError` if the door does not let the key in."""
+        """Raises `SettingsError` if the door does not let the key in, or if no line can be the key's."""
         try:
-            self._enter()
+            key = self._enter().key
+            if key is not None and not key.has_all(""):
+                self._check_prefixes(key)
         except Problem as problem:
             raise SettingsError(f"COUNTERSINK_STATSD_KEY: {problem.detail}") from None
         except OverloadedError:  # the rate of the key is used up for now
@@ -246,5 +258,33 @@ class Statsd:
         self._caller = self._door.enter(find("POST", "/v1/increments"), said, "")
         return self._caller
 
+    def _check_prefixes(self, key: Key) -> None:
+        template = name_template(self._template)
+        if not any(map(template.may_begin_with, key.prefixes)):
+            raise SettingsError(
+                f"COUNTERSINK_STATSD_KEY: no StatsD line can count, since the key {key.id} may only use counters whose"
+                f" names begin with {_either(key.prefixes)}, and COUNTERSINK_STATSD_NAME={self._template} makes no such"
+                f" name (the name in a line ends at its first ':'). {self._remedy(key)}"
+            )
+
     def _may_use(self, name: str) -> bool:
-        return self._caller is None or self._caller.has(name)
+        """Whether the counter is the key's. If not, it says so once, since all lines of a sender may be lost."""
+        if self._caller is None or self._caller.has(name):
+            return True
+        key = self._caller.key
+        if key is not None and key != self._told_of:
+            self._told_of = key
+            _log.warning(
+                "a StatsD line was not counted: the key %s may not use the counter %r. %s. More such lines are only"
+                " counted, in countersink_statsd_uncounted_lines_total",
+                *(key.id, name[:100], self._remedy(key)),
+            )
+        return False
+
+    def _remedy(self, key: Key) -> str:
+        setting = f"COUNTERSINK_STATSD_NAME={shlex.quote(key.prefixes[0] + self._template)}"
+        return f"Put a prefix of the key before the names, with {setting}, or give the key another prefix"
+
+
+def _either(prefixes: Sequence[str]) -> str:
+    return " or ".join(map(repr, prefixes))

@@ -3,7 +3,7 @@ templates of names. Pure.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple, TypeVar
 
@@ -166,6 +166,17 @@ def flaw_of_origin(value: object) -> str | None:
 
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _TAG: Final = "tag."
+_ENDS_NAME: Final = ":"
+_ENDS_TAG: Final = ",|"
+
+
+def _ends(text: str, begin: int, without: str) -> Iterator[int]:
+    """Where a part of the text can end that begins here, has none of these characters, and may be empty."""
+    for end in range(begin, len(text)):
+        yield end
+        if text[end] in without:
+            return
+    yield max(begin, len(text))
 
 
 class NameTemplate(NamedTuple):
@@ -181,6 +192,20 @@ class NameTemplate(NamedTuple):
         """The counter's name. A tag that a line lacks is empty."""
         values = [name if tag is None else tags.get(tag, "") for tag in self.tags]
         return "".join([self.texts[0], *(part for pair in zip(values, self.texts[1:], strict=True) for part in pair)])
+
+    def may_begin_with(self, prefix: str) -> bool:
+        """Whether a line can have a name that begins with the prefix. What comes at a place has no character that ends
+        the name or the tag.
+        """
+        made = {0}  # how much of the prefix the parts of the template until here can make
+        for text, tag in zip(self.texts, (*self.tags, ""), strict=True):
+            made = {at + len(text) for at in made if prefix.startswith(text, at) or text.startswith(prefix[at:])}
+            if tag != "":
+                ends = _ENDS_NAME if tag is None else _ENDS_TAG
+                made = {end for at in made for end in _ends(prefix, at, ends)}
+            if any(at >= len(prefix) for at in made):
+                return True
+        return False
 
 
 PLAIN: Final = NameTemplate(("", ""), (None,))

@@ -14,6 +14,7 @@ import pytest
 import statsd as library  # type: ignore[import-untyped] # it has no types
 
 from countersink_server.serve.sockets import Address, listening
+from ingest.access.keys import make
 from ingest.statsd import statsd, streams
 from ingest.statsd.statsd import Statsd
 from ingest.statsd.streams import LONGEST_LINE
@@ -322,6 +323,37 @@ async def test_a_key_that_may_not_count_ends_the_start(tmp_path: Path, key: str,
     with pytest.raises(SettingsError, match=f"COUNTERSINK_STATSD_KEY: .*{says}"):
         async with lines_of(tmp_path, keys_file=str(file), statsd_key=keys.get(key, key)):
             pass
+
+
+async def test_a_key_under_whose_prefixes_no_line_can_count_ends_the_start(tmp_path: Path) -> None:
+    file, keys = keys_file(tmp_path, lines={"scopes": ["write"], "prefixes": ["statsd:", "it's:"]}, all={})
+    settings = {"keys_file": str(file), "statsd_key": keys["lines"]}
+    with pytest.raises(
+        SettingsError, match=r"begin with 'statsd:' or .*with COUNTERSINK_STATSD_NAME='statsd:\{name\}'"
+    ):
+        async with lines_of(tmp_path, **settings):
+            pass
+    async with lines_of(tmp_path, **settings, statsd_name="statsd:{name}") as lines:
+        lines.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        lines.send(b"a:1|c")
+        await lines.until_seen(1)
+        await lines.statsd.sender.send_all()
+        assert (await value(lines, "statsd:a"), lines.lost()) == (1, {})
+
+
+async def test_that_a_prefix_loses_lines_is_said_once_for_each_key(
+    limited: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert limited.statsd._caller is not None
+    said = "a StatsD line was not counted: the key lines may not use the counter 'other'. Put a prefix"
+    limited.send(b"app.a:1|c\nother:1|c\nother:1|c", b"another:1|c")
+    await limited.until_seen(4)
+    assert caplog.text.count("was not counted") == caplog.text.count(said) == 1
+    limited.statsd._caller = limited.statsd._caller._replace(key=make(id="b", scopes=["write"], prefixes=["b"])[0])
+    limited.send(b"other:1|c")
+    await limited.until_seen(5)
+    assert caplog.text.count("was not counted") == 2
+    assert limited.lost() == {"prefix": 4}
 
 
 async def test_new_names_have_the_limit_of_any_request(tmp_path: Path) -> None:

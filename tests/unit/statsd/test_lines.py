@@ -56,6 +56,22 @@ def test_a_template_makes_the_name(template: str, name: str) -> None:
     assert read(line, name_template(template)) == (name, 2 * MILLION)
 
 
+@pytest.mark.parametrize(
+    ("template", "prefix", "may"),
+    [
+        ("{name}", "statsd:", False), ("{name}", "statsd", True), ("{name}", "page/", True), ("{name}", ":", False),
+        ("{name}", "a|b", True), ("statsd:{name}", "statsd:", True), ("statsd:{name}", "statsd:a.", True),
+        ("statsd:{name}", "stat", True), ("statsd:{name}", "statsd:a:", False), ("app:{name}", "statsd:", False),
+        ("{name}:{tag.host}", "statsd:", True), ("{name}:{tag.host}", "statsd:a:b", True),
+        ("{name}:{tag.host}", "statsd:a,b", False), ("{name}:{tag.host}!", "a:b!c", True),
+        ("{tag.url}", "http://x", True), ("{tag.a}", "a|", False), ("{name}-{name}:", "a-b:", True),
+        ("{name}:x", "a:y", False), ("{name}:x", "a:xy", False), ("{name}:x", "a:x", True),
+    ],
+)  # fmt: skip
+def test_whether_a_template_can_make_a_name_under_a_prefix(template: str, prefix: str, may: bool) -> None:
+    assert name_template(template).may_begin_with(prefix) == may
+
+
 @pytest.mark.parametrize("template", ["", "page", "{", "{name", "name}", "{}", "{tag.}", "{tag}", "{Name}", "{{name}}"])
 def test_what_is_no_template(template: str) -> None:
     with pytest.raises(ValueError, match=r"\{"):
