@@ -161,5 +161,11 @@ def header_of_key(key: str, part: int) -> dict[str, str]:
 def _item(item: Item) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return {name: value for name, value in item.items() if name != "id" or value is not None}
+    if not isinstance(item, (tuple, list)) or len(item) < len(Increment._fields):
+        like = '{"counter": "a", "delta": 1, "id": "x"}'
+        flaw = f"must be an Increment, or a dict such as {like} (delta and id are optional), is {item!r:.100}"
+        raise RejectedError(
+            f"an item {flaw}. Deltas by name are a dict of their own: {{'a': 1, 'b': 2}}", field="items"
+        )
     counter, delta, increment_id, *_ = item
     return {"counter": counter, "delta": delta} | ({} if increment_id is None else {"id": increment_id})

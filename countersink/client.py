@@ -198,7 +198,8 @@ class Client:
     def increment_many(
         self, items: Iterable[calls.Item] | Mapping[str, int], *, key: str | None = None, wait: float | None = None
     ) -> Accepted:
-        """Increments, or deltas by name, under one key: sent again under it they count no second time.
+        """Increments, or deltas by name, under one key: sent again under it they count no second time. An item is an
+        `Increment("a", 2, "id")`, or a dict with `counter`, and perhaps `delta` (1) and `id`.
 
         Each thousand of them is a request that counts or fails by itself, so after an error send all of them again.
         Bad ones are `rejected`, and the others count; a thousand without a good one is a `RejectedError`.

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
-from shared.config.settings import duration_of
+from shared.config.settings import days_of, duration_of
 from shared.model.buckets import millis_of
 
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -117,6 +117,14 @@ def duration(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def days(text: str) -> int:
+    """A number of days or years, in days."""
+    try:
+        return days_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; is {text!r}") from None
 
 
 def seconds(text: str) -> float:

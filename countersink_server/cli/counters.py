@@ -159,16 +159,20 @@ async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
     except UnavailableError as error:
         # It may have been accepted: only a retry with this id is safe.
         raise CountersinkError(f"{error} Repeat the command with --id {error.id}: it counts once") from error
-    said = {"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}
+    again = accepted.duplicates > 0
+    said = {"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id, "duplicate": again}
+    # An id of this command's own can only have been counted by an earlier try of it: that is no duplicate.
+    more = "  (a duplicate: this id had counted before)" if again and options.id is not None else ""
     if options.wait is None:
-        tell(json_of(said) if options.json else f"accepted, receipt {accepted.receipt}")
+        tell(json_of(said) if options.json else f"accepted, receipt {accepted.receipt}{more}")
         return
     # A key that may not read gets no total.
     state = "applied" if accepted.value is not None else await client.receipt(accepted.receipt)
     if options.json:
         tell(json_of(said | {"state": state, "value": accepted.value}))
     elif state == "applied":
-        tell(f"applied, receipt {accepted.receipt}" if accepted.value is None else f"{options.name}  {accepted.value}")
+        what = f"applied, receipt {accepted.receipt}" if accepted.value is None else f"{options.name}  {accepted.value}"
+        tell(f"{what}{more}")
     if state != "applied":
         flush()
         known = "it counts when a flusher has applied it" if state == "pending" else f"its receipt is {state}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from countersink_server.cli.arguments import HELPS, LINES, Commands, command
-from countersink_server.cli.output import json_of, replacing, tell
+from countersink_server.cli.output import json_of, note, replacing, tell
 from countersink_server.cli.target import add_neither
 from ingest.access.keys import (
     SCOPES,
@@ -54,12 +54,14 @@ def add_commands(commands: Commands) -> None:
         json=LINES,
     )
     new.add_argument("id", metavar="ID", help="name of the key: letters, digits, '-', '_' and '.'")
-    new.add_argument(
+    scope = new.add_argument(
         "--scope",
         dest="scopes",
-        type=_words,
+        type=_scopes,
+        action="extend",
+        required=True,
         metavar="SCOPES",
-        help="what the key may do, or several of these with commas: "
+        help="what the key may do, or several of these with commas; can be repeated: "
         + ", ".join(f"{name} ({scope.allows})" for name, scope in SCOPES.items())
         + f"; a publishable key may have only {' and '.join(for_pages())} [write, for a publishable key]",
     )
@@ -96,7 +98,8 @@ def add_commands(commands: Commands) -> None:
     new.add_argument("--note", metavar="TEXT", help="what the key is for")
     new.add_argument(
         "--publishable",
-        action="store_true",
+        action=_Publishable,
+        scope=scope,
         help="a key that may appear in a web page: it may only count, and read counters if it has the scope read,"
         " under its prefixes, from its origins",
     )
@@ -136,8 +139,6 @@ def add_commands(commands: Commands) -> None:
 
 
 def _new(options: argparse.Namespace) -> None:
-    if options.scopes is None and not options.publishable:
-        options.refuse("the following arguments are required: --scope")
     said = {one.name: getattr(options, one.name, None) for one in fields(Key)}
     key, text = make(**{"scopes": ["write"]} | {name: value for name, value in said.items() if value is not None})
 
@@ -152,6 +153,8 @@ def _new(options: argparse.Namespace) -> None:
         return [*keys, key]
 
     _change(_file(), add)
+    if key.ends <= time.time():
+        note(f"countersink: the key {key.id} has expired already, at {key.expires}: services refuse it")
     if options.json:
         tell(json_of({"id": key.id, "key": text} if text else {"id": key.id, "google": key.google}))
     elif text:
@@ -272,8 +275,22 @@ def _held(lock: Path) -> int | None:
     return None
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+class _Publishable(argparse.Action):
+    """A flag without which `--scope` is required."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, scope: argparse.Action, help: str) -> None:  # noqa: A002 (argparse's word)
+        super().__init__(option_strings, dest, nargs=0, default=False, help=help)
+        self._scope = scope
+
+    def __call__(self, _: object, namespace: argparse.Namespace, *__: object) -> None:
+        namespace.publishable, self._scope.required = True, False
+
+
+def _scopes(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"must be names of scopes with single commas between them, is {text!r}")
+    return words
 
 
 def _instant(text: str) -> str:

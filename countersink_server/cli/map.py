@@ -12,14 +12,15 @@ from typing import Any, Final, NamedTuple
 
 from countersink import JobStatus, UnavailableError
 from countersink.answers import RequestError
-from countersink_server.cli.arguments import Commands, command, duration, instant, whole
+from countersink_server.cli.arguments import Commands, command, days, instant, whole
 from countersink_server.cli.counters import asking
 from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
 from countersink_server.cli.setup import connected
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience
 from flusher.service import make_runner
-from shared.config.settings import MOST_SHARDS, days_of, flaw_of_shards
+from shared.config.settings import MOST_SHARDS, flaw_of_shards
 from shared.counters.job_result import JobResults
+from shared.counters.series import SpanError
 from shared.model import buckets
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError, amount
@@ -106,6 +107,8 @@ class JobSite(NamedTuple):
     """Where the job runs, and how to look at it there."""
 
     look: Callable[[], Awaitable[JobStatus]]
+    ended: bool
+    """Whether the job had ended before this command asked for it."""
     chunks: Callable[[], AsyncIterator[bytes]]
     """The result of an export that is done, or of another job that has ended."""
 
@@ -139,7 +142,7 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument(
         "--unused-for",
-        type=duration,
+        type=days,
         metavar="400d",
         help="with --delete: only counters that were not changed for this many days (d) or years (y)",
     )
@@ -220,9 +223,11 @@ def _map(options: argparse.Namespace) -> None:
 
 
 def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
-    days = _days(options)
-    numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: days}
-    flags = {RESET: options.reset, DELETE: options.delete and days is None}
+    unused = options.unused_for
+    if unused is not None and not options.delete:
+        options.refuse("--unused-for is for --delete")
+    numbers = {ADD: options.add, COMPACT: options.compact, EXPIRE: unused}
+    flags = {RESET: options.reset, DELETE: options.delete and unused is None}
     asked = flags | {kind: number is not None for kind, number in numbers.items()}
     kind = next((kind for kind in asked if asked[kind]), EXPORT)
     if kind == EXPORT and options.export is None:
@@ -230,18 +235,6 @@ def _kind(options: argparse.Namespace) -> tuple[str, int | None]:
     if kind not in {EXPORT, *TELL_BEFORE} and options.export is not None:
         options.refuse("--export can be combined only with --reset or --delete")
     return kind, numbers.get(kind)
-
-
-def _days(options: argparse.Namespace) -> int | None:
-    if options.unused_for is None:
-        return None
-    if not options.delete:
-        options.refuse("--unused-for is for --delete")
-    try:
-        days = days_of(options.unused_for)
-    except ValueError as error:
-        options.refuse(f"argument --unused-for: {error}")
-    return days
 
 
 async def _follow(
@@ -254,6 +247,9 @@ async def _follow(
             job = await place.look()
             if job.state == RUNNING:
                 note(f"job {wish.id}")
+            elif place.ended:
+                when = f" at {buckets.written(job.finished)}" if job.finished else ""
+                note(f"job {wish.id} had ended before{when}: this is its result, and nothing is done again")
             pause = FIRST_LOOK
             try:
                 while job.state == RUNNING:
@@ -283,13 +279,14 @@ async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -
             by, *ends = wish.span or (None, None, None)
             begin, end = [None if when is None else buckets.datetime_of(when) for when in ends]
             first = [await client.start_job(wish.kind, wish.prefix, **number, by=by, begin=begin, end=end, id=wish.id)]
+            ended = first[0].state != RUNNING  # a new job runs
         except UnavailableError as error:
             raise _interrupted(error, wish) from error
 
         async def look() -> JobStatus:
             return first.pop() if first else await client.job(wish.id)
 
-        yield JobSite(look, lambda: client.export(wish.id))
+        yield JobSite(look, ended, lambda: client.export(wish.id))
 
 
 @asynccontextmanager
@@ -304,11 +301,19 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
         await parts.open()
         starter = starter_of(parts, settings)
         asked = (wish.kind, wish.prefix, wish.number or 0)
-        standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
+        try:
+            standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
+        except SpanError as error:
+            if error.field != "by":
+                raise
+            raise CountersinkError(
+                f"{error}. This command goes by its own environment: set COUNTERSINK_WINDOWS as for the service, or use"
+                " --url"
+            ) from None
         if not standing.job.asks(*asked, wish.span):
             raise CountersinkError(f"{standing.job.taken()}: choose another id")
         runner = make_runner(parts, settings, at_once=options.concurrency)
-        stop = Stop()
+        stop, ended = Stop(), standing.state != RUNNING
 
         async def look() -> JobStatus:
             nonlocal standing
@@ -324,7 +329,7 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
 
         running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
         try:
-            yield JobSite(look, lambda: JobResults(parts.jobs, parts.store).pages(wish.id))
+            yield JobSite(look, ended, lambda: JobResults(parts.jobs, parts.store).pages(wish.id))
         finally:
             stop.set()
             await running

@@ -23,11 +23,12 @@ ANSWER_WITHIN: Final = 5.0
 _START: Final = "countersink_start_time_seconds"
 _MEMBERS: Final = "countersink_fleet_members"
 _PULLED: Final = "countersink_pulled_messages_total"
-_OF_FLUSHERS: Final = ("applied", "dead_lettered")
+_OF_FLUSHERS: Final = ("applied", "deduplicated", "dead_lettered")
 """What only the processes that flush know."""
 _NUMBERS: Final = {
     "accepted": "countersink_accepted_increments_total",
     "applied": "countersink_applied_increments_total",
+    "deduplicated": "countersink_deduplicated_increments_total",
     "pending": "countersink_pending_increments",
     "waiting": "countersink_waiting_increments",
     "oldest_pending_seconds": "countersink_oldest_pending_seconds",
@@ -154,7 +155,9 @@ def _applied(found: Mapping[str, Any]) -> str:
     number = found["applied"]
     if number is None:
         return "only flushers know how many are applied, and this process has pulled no message"
-    return f"{number:,} applied" + (", including some that were accepted before" if number > found["accepted"] else "")
+    duplicates = found["deduplicated"] or 0
+    text = f"{number:,} applied" + (f", {amount(duplicates, 'duplicate')} (ids used again)" if duplicates else "")
+    return text + (", including some that were accepted before" if number + duplicates > found["accepted"] else "")
 
 
 def _dead(found: Mapping[str, Any]) -> str:

@@ -80,7 +80,9 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("new", "b"), 2), (("new", "b", "--scope", "delete"), 1), (("new", "b", "--scope", ""), 1),
+        (("new", "b"), 2), (("new", "b", "--scope", "delete"), 1), (("new", "b", "--scope", ""), 2),
+        (("new", "b", "--scope", "read,,write"), 2), (("new", "b", "--scope", "read,"), 2),
+        (("new", "b", "--scope", "read", "--scope", "read"), 1),
         (("new", "b_c d", "--scope", "read"), 1), (("new", "a", "--scope", "read"), 1),
         (("new", "b", "--scope", "read", "--rate", "0"), 1),
         (("new", "b", "--scope", "read", "--rate", "nan"), 1),
@@ -109,6 +111,27 @@ def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tu
     assert (done.code, done.out) == (code, "")
     assert len(done.lines) == 1 or code == 2
     assert (tmp_path / "keys.json").read_bytes() == before
+
+
+def test_scopes_may_be_given_one_by_one(tmp_path: Path) -> None:
+    assert keys(tmp_path, "new", "c", "--scope", "write", "--scope", "read,admin").code == 0
+    assert entries(tmp_path)[0]["scopes"] == ["write", "read", "admin"]
+
+
+def test_the_usage_shows_that_a_scope_is_required(tmp_path: Path) -> None:
+    usage = " ".join(keys(tmp_path, "new", "c").lines)
+    assert "--scope SCOPES" in usage
+    assert "[--scope SCOPES]" not in usage
+    assert "required: --scope" in usage
+
+
+def test_a_key_that_has_expired_already_is_told(tmp_path: Path) -> None:
+    done = keys(tmp_path, "new", "c", "--scope", "write", "--expires", "2020-01-01")
+    assert (done.code, done.out.startswith("csk_c_")) == (0, True)
+    assert done.lines == [
+        "countersink: the key c has expired already, at 2020-01-01T00:00:00+00:00: services refuse it"
+    ]
+    assert keys(tmp_path, "new", "d", "--scope", "write", "--expires", "2120-01-01").lines == []
 
 
 def test_a_publishable_key_has_limits_of_its_own(tmp_path: Path) -> None:

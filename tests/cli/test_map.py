@@ -65,7 +65,9 @@ def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> No
     id_ = noted.removeprefix("job ")
     assert done.out.startswith(f"job {id_} done: counters visited 2, changed 2, failed 0; pages 1, rounds 1, ")
     again = place("map", "--prefix", prefix, "--add", "10", "--job", id_, "--json", *how)
-    assert (again.code, again.lines) == (0, [])
+    assert (again.code, len(again.lines)) == (0, 1)
+    assert again.lines[0].startswith(f"job {id_} had ended before at 20")
+    assert again.lines[0].endswith("Z: this is its result, and nothing is done again")
     said = json.loads(again.out)
     assert (said["id"], said["state"], said["changed"], said["delta"], said["examples"]) == (id_, "done", 2, 10, [])
     assert said["started"].endswith("Z")
@@ -146,6 +148,8 @@ def test_counts_by_time_are_exported(place: Place, by: str, tmp_path: Path) -> N
     refused = place("map", "--prefix", "other", "--export", str(file), *how)
     assert refused.code == 1
     assert "counts by hour are not kept under the prefix 'other'" in refused.lines[-1]
+    its_own = "This command goes by its own environment: set COUNTERSINK_WINDOWS as for the service, or use --url"
+    assert (its_own in refused.lines[-1]) == (by == "itself")
     totals = place("map", "--prefix", prefix, "--export", str(file), "--json", *how[5:])
     assert not {"by", "from", "to"} & json.loads(totals.out).keys()
 
@@ -190,6 +194,14 @@ def test_what_is_said_wrong_is_2(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["map", *wrong])
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("unused", ["12h", "1m", "0d", "d"])
+def test_for_how_long_counters_are_unused_has_one_rule(unused: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["map", "--prefix", "p", "--delete", "--unused-for", unused])
+    said = "argument --unused-for: must be whole days or years, as in 90d or 2y, and at most "
+    assert said in capsys.readouterr().err
 
 
 def test_a_look_that_fails_does_not_end_what_goes_on(

@@ -43,14 +43,21 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def test_what_is_counted_is_read(shell: Shell) -> None:
     assert shell.said("incr", "likes:1").startswith("accepted, receipt ")
-    shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
-    shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
+    again = "  (a duplicate: this id had counted before)\n"
+    assert [shell.said("incr", "likes:1", "--by", "-13", "--id", "x").endswith(again) for _ in range(2)] == [
+        False,
+        True,
+    ]
+    asked = ("incr", "likes:2", "--id", "x", "--wait")
+    assert [shell.said(*asked) for _ in range(2)] == ["likes:2  1\n", f"likes:2  1{again}"]
+    assert json.loads(shell.said(*asked, "--json"))["duplicate"]
     assert shell.said("get", "likes:1", "views") == "likes:1  -12\nviews      0  does not exist\n"
 
 
 def test_json_is_one_object_a_line(shell: Shell) -> None:
     accepted = json.loads(shell.said("incr", "ü/1", "--json"))
     assert (accepted["accepted"], bool(accepted["receipt"]), bool(accepted["id"])) == (1, True, True)
+    assert accepted["duplicate"] is False
     one, two = map(json.loads, shell.said("get", "--json", "ü/1", "json-2").splitlines())
     assert (one["name"], one["value"], one["exact"], one["exists"]) == ("ü/1", 1, True, True)
     assert one["as_of"].endswith("Z")

@@ -23,6 +23,7 @@ from tests.unit.client.scripted import Asked, accepted, problem, says, scripted
 
 FIELDS = {
     *("url", "version", "ready", "why_not", "since", "broker", "store", "overlay", "accepted", "applied", "pending"),
+    "deduplicated",
     *("waiting", "oldest_pending_seconds", "oldest_held_seconds", "dead_lettered", "drift", "spooling", "inexact"),
     *("members", "jobs", "untold"),
 }
@@ -53,6 +54,17 @@ def test_it_tells_what_the_service_is_and_does(up: Service) -> None:
     assert "1 accepted here since the start; 1 applied\n" in text
     assert "jobs         none runs" in text
     assert "dead         none here since the start; countersink dlq list shows all" in text
+
+
+def test_second_uses_of_an_id_are_no_loss(tmp_path: Path) -> None:
+    with service(tmp_path) as up:
+        for name in "aab":
+            assert run("incr", name, "--id", "x", "--wait", "--url", up.url, cwd=None).code == 0
+        assert run("incr", "a", "--id", "x", "--wait", "--url", up.url, cwd=None).code == 0
+        text = run("status", "--url", up.url, cwd=None).out
+        said = json.loads(run("status", "--json", "--url", up.url, cwd=None).out)
+    assert "4 accepted here since the start; 2 applied, 2 duplicates (ids used again)\n" in text
+    assert (said["accepted"], said["applied"], said["deduplicated"], said["drift"]) == (4, 2, 2, 0)
 
 
 def test_without_a_service_it_fails_at_once() -> None:
@@ -109,7 +121,7 @@ async def test_an_increment_that_is_not_applied_in_time_is_an_error_that_says_so
 
 def test_an_increment_is_applied_before_its_total_is_shown(up: Service) -> None:
     said = json.loads(run("incr", "quick", "--wait", "--json", "--url", up.url, cwd=None).out)
-    assert said.keys() == {"accepted", "receipt", "id", "state", "value"}
+    assert said.keys() == {"accepted", "receipt", "id", "duplicate", "state", "value"}
     assert (said["state"], said["value"]) == ("applied", 1)
     assert run("incr", "quick", "--wait", "soon", cwd=None).code == 2
 
@@ -117,6 +129,7 @@ def test_an_increment_is_applied_before_its_total_is_shown(up: Service) -> None:
 METRICS = """countersink_start_time_seconds{{broker="{broker}",overlay="o",store="s"}} 1
 countersink_accepted_increments_total 877.0
 countersink_applied_increments_total {applied}
+countersink_deduplicated_increments_total 0.0
 countersink_dead_lettered_messages_total 0.0
 countersink_pulled_messages_total {pulled}
 countersink_inexact_reads_total {pulled}
@@ -152,7 +165,8 @@ async def test_what_a_process_does_not_know_is_not_said_to_be_nothing(
     for part in said:
         assert part in text
     knows = broker == "sqlite" or pulled
-    assert [as_json["applied"], as_json["dead_lettered"]] == ([applied, 0] if knows else [None, None])
+    names = ("applied", "deduplicated", "dead_lettered")
+    assert [as_json[name] for name in names] == ([applied, 0, 0] if knows else [None, None, None])
 
 
 def test_the_parts_of_a_process_and_the_fleet_are_in_its_metrics() -> None:

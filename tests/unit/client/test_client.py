@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,14 @@ async def test_a_batch_of_each_form(client: AsyncClient) -> None:
     assert (await client.increment_many([Increment("a", 3), {"counter": "b"}, Increment("a", 1, "x")])).accepted == 3
     assert (await client.increment_many([Increment("a", 1, "x")])).accepted == 1
     assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [6, 0]
+
+
+@pytest.mark.parametrize("items", [[("a", 1)], [Increment("a"), "b"], "abc", [None], [5]])
+async def test_what_is_no_item_is_said(client: AsyncClient, items: Any) -> None:
+    with pytest.raises(RejectedError, match=r"an item must be an Increment, or a dict such as .*, is ") as error:
+        await client.increment_many(items)
+    assert error.value.field == "items"
+    assert [counter async for counter in client.list()] == []
 
 
 async def test_a_batch_of_nothing_is_nothing(client: AsyncClient) -> None:
