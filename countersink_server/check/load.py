@@ -45,6 +45,8 @@ class Load:
         self._errors: list[Exception] = []
         self.attempts = 0
         self.failures = 0
+        self.abandoned = 0
+        """Attempts whose answers the load did not wait for, on purpose. They are no failures."""
 
     def run(self, seconds: float, clients: int, tell: Callable[[], None]) -> None:
         """`tell` is called each second."""
@@ -157,8 +159,11 @@ class Load:
         self.attempts += 1
         try:
             return transport.attempt(request, seconds)
-        except RequestError:
-            self.failures += 1
+        except RequestError as error:
+            if seconds == HASTY and isinstance(error.__cause__, TimeoutError):
+                self.abandoned += 1
+            else:
+                self.failures += 1
             raise
 
     def _check(self, error: RequestError) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from countersink import Client
 from countersink.answers import RejectedError, UnavailableError
-from countersink.calls import header_of_caller
+from countersink.calls import header_of_caller, path_of_counter
 from countersink.transport import ONE_TRY, Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
 from countersink_server.check.load import Load
@@ -69,20 +69,17 @@ def _check(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         stack.enter_context(client)
         file = options.history and stack.enter_context(Path(options.history).open("w", encoding="utf-8"))
+        ledger = Ledger(History(file))
+        load = Load(transport, ledger, prefix)
         with closing(transport()) as service:
             _ = service.attempt(Request("GET", "/version"), ONE_TRY).object  # a wrong URL is said at once
+            _check_key(service, load.names[0], options)
         if not options.json:
             minutes = APPLIED_WITHIN / 60
             note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
-        ledger = Ledger(History(file))
-        load = Load(transport, ledger, prefix)
         bar = Bar()
         try:
             load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
-        except RejectedError as error:
-            if error.status != HTTPStatus.FORBIDDEN or prefix not in str(error):
-                raise
-            raise CountersinkError(f"{with_key(error)}. If it may count under another prefix, add --prefix") from error
         finally:
             bar.end()
         values = _settled(client, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)
@@ -97,7 +94,8 @@ def _check(options: argparse.Namespace) -> None:
         "other_readings": ledger.inexact,
         "series": series,
         "requests": load.attempts,
-        "without_answer": load.failures,
+        "without_answer": load.failures + load.abandoned,
+        "abandoned": load.abandoned,
         "examples": ledger.examples,
         "ok": not broken,
     }
@@ -108,6 +106,23 @@ def _check(options: argparse.Namespace) -> None:
     flush()
     if broken:
         raise CountersinkError("a promise is broken")
+
+
+def _check_key(service: Transport, name: str, options: argparse.Namespace) -> None:
+    """Say at once if the key may not read or count such a counter. Adding 0 changes nothing."""
+    path = path_of_counter(name)
+    for request in (Request("GET", path), Request("POST", path, b'{"delta": 0}')):
+        try:
+            service.attempt(request, ONE_TRY)
+        except UnavailableError:
+            continue  # the load tries again
+        except RejectedError as error:
+            if error.status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                raise
+            said = with_key(error, "--key" if options.key else KEY)
+            if name in str(error):
+                said += ". If it may count under another prefix, add --prefix"
+            raise CountersinkError(said) from error
 
 
 def _progress(ledger: Ledger, load: Load) -> str:
@@ -124,7 +139,7 @@ def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: st
         ("doubled", verdict.doubled, "counted more often than sent"),
         ("exact reads", ledger.exact, f"{ledger.wrong:,} of them wrong"),
         ("other reads", ledger.inexact, "the service said that they may not be exact" if ledger.inexact else ""),
-        ("requests", found["requests"], f"{found['without_answer']:,} failed"),
+        ("requests", found["requests"], _fate(found)),
     )
     for name, number, meaning in rows:
         tell(f"{name:12} {number:>12,}  {meaning}".rstrip())
@@ -134,6 +149,12 @@ def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: st
     if left:
         tell(left)
     tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
+
+
+def _fate(found: Mapping[str, Any]) -> str:
+    """What became of the requests that have no good answer."""
+    abandoned = found["abandoned"]
+    return f"{found['without_answer'] - abandoned:,} failed, {abandoned:,} abandoned on purpose"
 
 
 def _settled(client: Client, names: list[str], within: float) -> Mapping[str, int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from countersink_server.cli.arguments import LINES, Commands, command
 from countersink_server.cli.output import Bar, check, flush, json_of, note, tell, written_to
-from countersink_server.cli.target import add_neither, line_of
+from countersink_server.cli.target import add_neither, cause_of, line_of
 from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
@@ -21,6 +21,11 @@ FROM: Final = "--from"
 TO: Final = "--to"
 MOST_DIFFERENCES: Final = 100
 """Differences that are shown."""
+_REMEDY: Final = (
+    "What the target holds besides is left alone. To have what the origin has, copy to a new place (or, if nothing was"
+    " copied to the counter and it has no counts by time, delete it in the target, and copy again). To add both, use"
+    " --merge"
+)
 _AGAIN: Final = "run it again: what was copied is not copied twice"
 
 
@@ -106,6 +111,8 @@ async def _to_store(origin: Origin, end: End, settings: Settings, options: argpa
             if origin.went_on():
                 copier.report.differences.append(("", "the origin was written to meanwhile"))
     except Exception as error:
+        if isinstance(cause := cause_of(error), SettingsError):  # it would fail again
+            raise cause from error
         raise CountersinkError(f"{line_of(error)} ({_AGAIN})") from error
     finally:
         bar.end()
@@ -138,7 +145,8 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
             raise CountersinkError(unapplied)
         note(f"countersink: {unapplied}")
     if report.differences:
-        raise CountersinkError(f"{amount(len(report.differences), 'difference')}, see above")
+        found = f"{amount(len(report.differences), 'difference')}, see above"
+        raise CountersinkError(f"{found}. {_REMEDY}" if report.is_foreign else found)
 
 
 def _warn(waiting: int | None) -> None:

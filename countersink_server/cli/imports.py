@@ -10,7 +10,7 @@ from typing import Final
 from countersink_server.cli.arguments import Commands
 from countersink_server.cli.output import Bar, flush, json_of, plain, tell
 from countersink_server.cli.setup import add, connected
-from countersink_server.cli.target import line_of
+from countersink_server.cli.target import cause_of, line_of
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
@@ -129,8 +129,8 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
         await importer.run(options.prefix, report.take)
     except Exception as error:
         report.end()
-        if isinstance(error, SettingsError):  # it would fail again
-            raise
+        if isinstance(cause := cause_of(error), SettingsError):  # it would fail again
+            raise cause from error
         raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
     report.end()
     if report.refused:

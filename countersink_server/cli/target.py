@@ -159,20 +159,26 @@ def with_data(said: str, options: Any) -> str:
     return said if folder is None else _ON_DATA.sub(lambda found: f"{found[0]} --data {shlex.quote(folder)}", said)
 
 
-def with_key(error: RequestError) -> str:
-    """Why a request failed, on one line; if it is because of the key, also where commands take it from."""
+def with_key(error: RequestError, source: str = KEY) -> str:
+    """Why a request failed, on one line; if it is because of the key, also where this one comes from."""
     said = " ".join(str(error).split())
     if error.status not in {401, 403}:
         return said
-    if key_of_caller() is None:
+    if source == KEY and key_of_caller() is None:
         return f"{said}. Set {KEY} to a key of the service"
-    return f"{said}. The key comes from {KEY}"
+    return f"{said}. The key comes from {source}"
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The first error of a group of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def line_of(error: BaseException) -> str:
-    """Why it failed, on one line. Of a group of errors it is the first."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    """Why it failed, on one line."""
+    error = cause_of(error)
     said = " ".join(str(error).split())
     if isinstance(error, RequestError):
         return with_key(error)

@@ -47,6 +47,7 @@ RETRY_FOR: Final = 20.0
 T = TypeVar("T")
 
 
+FOREIGN: Final = "not copied from here"
 TOTALS: Final = "counters"
 BY_TIME: Final = "counts_by_time"
 IDS: Final = "receipts"
@@ -72,6 +73,11 @@ class CopyReport:
     """How many of these were missing or different."""
     differences: list[tuple[str, str]] = field(default_factory=list)
     """Counters, and what differs."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether some differ because the target holds something that was not copied."""
+        return any(what.endswith(FOREIGN) for _, what in self.differences)
 
 
 Progress = Callable[[str, int], None]
@@ -192,7 +198,7 @@ class Copier:
                 self._fresh.add(one.name)
             other = there.value - marks.get(one.name, 0)
             if other and not one.flaw and not self._merge:
-                flaw = f"of the target's {there.value}, {other} was not copied from here"
+                flaw = f"of the target's {there.value}, {other} was {FOREIGN}"
                 checked.append(one._replace(flaw=flaw))
                 continue
             if not (one.flaw or one.total or there.shards or self._options.dry):
@@ -227,7 +233,7 @@ class Copier:
             async with self._store.snapshot() as snapshot:
                 found = (await snapshot.counts(name, by, min(begins), max(begins) + 1)).buckets
             if name not in self._left and any(found.get(begin) for begin in begins):
-                self._differs(name, "the target has counts by time that were not copied from here")
+                self._differs(name, f"the target has counts by time that were {FOREIGN}")
 
         series: dict[tuple[str, str], list[WallMillis]] = {}
         for name, by, begin in buckets:
@@ -271,7 +277,7 @@ class Copier:
                     before, seen = there.get(name, 0), known.get(name, 0)
                     if before != seen and not self._merge:
                         if name not in self._left:
-                            self._differs(name, f"the target has imports from {source} that were not copied from here")
+                            self._differs(name, f"the target has imports from {source} that were {FOREIGN}")
                     elif total != seen:
                         moves += [Mark(source, name, before, before + total - seen), Mark(copied, name, seen, total)]
                 if moves and write:

@@ -343,6 +343,24 @@ async def test_where_a_retry_may_wait_in_the_broker_a_receipt_lives_so_much_long
     assert 0 <= begun + DAY + waits - expires + MINUTE <= 2 * MINUTE
 
 
+def test_what_to_do_about_a_counter_that_has_counted_in_the_target_is_said_and_helps(tmp_path: Path) -> None:
+    for folder, number in (("one", "5"), ("two", "3")):
+        assert run("provision", "--data", folder, cwd=tmp_path, COUNTERSINK_EXISTING="yes").code == 0
+        assert run("set", "a", number, "--data", folder, cwd=tmp_path).code == 0
+        assert run("set", "b", number, "--data", folder, cwd=tmp_path).code == 0
+    places = [url(tmp_path / folder / "countersink.db") for folder in ("one", "two")]
+    done, _ = copy(*places)
+    assert done.code == 1
+    for remedy in ("To have what the origin has, copy to a new place", "delete it in the target", "use --merge"):
+        assert remedy in done.lines[-1]
+    assert run("delete", "a", "--data", "two", cwd=tmp_path).code == 0
+    assert copy(*places)[1]["differences"] == 1
+    done, _ = copy(*places, "--merge")
+    assert (done.code, done.lines) == (0, [])
+    said = run("get", "a", "b", "--data", "two", cwd=tmp_path).out
+    assert said == "a  5\nb  8\n"
+
+
 async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteStore]) -> None:
     one, two = files
     await one.apply(adding((1, 5)))

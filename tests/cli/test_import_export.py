@@ -8,7 +8,7 @@ import pytest
 from shared.model.errors import SettingsError
 from shared.model.imports import Foreign
 from shared.moving.export_file import ExportSource
-from tests.cli.running import run
+from tests.cli.running import make_file, run
 
 LARGE = 3 * 2**63
 
@@ -53,6 +53,18 @@ async def test_a_file_that_is_not_whole_is_refused_before_anything_is_told(tmp_p
 async def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         await told(tmp_path / "export")
+
+
+def test_a_file_that_is_not_there_is_not_tried_again(tmp_path: Path) -> None:
+    make_file(tmp_path)
+    for command in (
+        ("import", "--variant", "export", "--from", "x.ndjson", "--data", ".countersink"),
+        ("copy", "--from", "x.ndjson", "--to", "sqlite:///.countersink/countersink.db"),
+    ):
+        done = run(*command, cwd=tmp_path)
+        assert (done.code, len(done.lines)) == (1, 1)
+        assert "x.ndjson cannot be read: No such file or directory (" in done.lines[0]
+        assert "run it again" not in done.lines[0]
 
 
 def test_what_one_file_counted_is_in_another_and_a_later_export_adds_the_difference(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """countersink keys, and services that can't read their keys."""
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from countersink import AsyncClient
+from countersink import AsyncClient, RejectedError
 from countersink_server.cli import keys as commands
 from ingest.access.keys import KeyRing, content_of, find, parse
 from shared.model.errors import CountersinkError, SettingsError
@@ -342,6 +343,16 @@ def test_what_to_do_about_a_broken_file_is_said_whoever_reads_it(tmp_path: Path)
         assert "Correct it, or put an earlier copy in its place" in done.lines[0]
 
 
+async def renewed(url: str, key: str) -> None:
+    """Wait until the service has read a file with this key."""
+    async with AsyncClient(url, key=key) as client, asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(RejectedError):
+                await client.get("there:a")
+                return
+            await asyncio.sleep(0.02)
+
+
 async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
     key = keys(tmp_path, "new", "a", "--scope", "write,read,admin", "--owner", "o").out.strip()
     async with processes(tmp_path / "data", None, **{FILE: str(tmp_path / "keys.json")}) as started:
@@ -358,10 +369,27 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
             assert (done.code, done.out, len(done.lines)) == (1, "", 1)
             assert key[:-1] not in done.lines[0]
             assert "COUNTERSINK_KEY" in done.lines[0]
-        for command in (["incr", "c"], ["map", "--prefix", "", "--add", "1", "--url", service.url], ["watch", "c"]):
+        for command in (
+            ["incr", "c"],
+            ["map", "--prefix", "", "--add", "1", "--url", service.url],
+            ["watch", "c"],
+            ["check"],
+        ):
             done = run(*command, cwd=tmp_path, COUNTERSINK_URL=service.url)
             assert (done.code, len(done.lines)) == (1, 1)
             assert "Set COUNTERSINK_KEY to a key of the service" in done.lines[0]
+        reader = keys(tmp_path, "new", "r", "--scope", "read").out.strip()
+        there = keys(tmp_path, "new", "w", "--scope", "write,read", "--prefix", "there:").out.strip()
+        await renewed(service.url, there)
+        for given, reason, more in (
+            (key[:-1] + "x", "is not valid", ""),
+            (reader, "write", ""),
+            (there, "may not use the counter 'check:", ". If it may count under another prefix, add --prefix"),
+        ):
+            done = run("check", "--key", given, "--url", service.url, cwd=tmp_path)
+            assert (done.code, len(done.lines)) == (1, 1)
+            assert reason in done.lines[0]
+            assert f". The key comes from --key{more} ({service.url})" in done.lines[0]
         said = run("status", cwd=tmp_path, COUNTERSINK_URL=service.url).out
         assert said.count("Set COUNTERSINK_KEY to a key of the service") == 2
 
