@@ -140,6 +140,11 @@ def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
 
 
 _LIST: Final = "/openapi.json lists all paths"
+_OF_COUNTERS: Final = (
+    "PUT /v1/counters/NAME {\"value\": 1} sets a counter, DELETE /v1/counters/NAME deletes it; write a '/' in its name"
+    " as %2F"
+)
+_ON_ADMIN_PORT: Final = "what administers is on the admin port of the service (--admin-port)"
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 
 
@@ -165,7 +170,7 @@ class Routes:
             front = front_of(request)
             handler: Handler = partial(self._in_span if self._traces else self._answer, target)
             if public and target.route is not None and target.route.where == ADMIN:
-                handler = _elsewhere().answer
+                handler = _elsewhere(_ON_ADMIN_PORT).answer
             try:
                 caller = request[CALLER] = await door.admit(target, said, "" if front is None else front.peer)
                 if front is not None:
@@ -328,7 +333,7 @@ def _answer_of(reply: Any) -> web.StreamResponse:
 
 def _not_there(methods: Mapping[str, Route], *, is_counter: bool) -> Problem:
     if not methods:
-        return _elsewhere("write a '/' in a counter's name as %2F" if is_counter else _LIST)
+        return _elsewhere(_OF_COUNTERS if is_counter else _LIST)
     listed = ", ".join(sorted(methods, key=_METHODS.index))
     return Problem(405, f"this path takes {listed}", headers={"Allow": listed.replace("GET", "GET, HEAD")})
 

@@ -235,7 +235,10 @@ def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
             other = next(name for name in data if name != "counters")
             raise BodyError(422, f"unknown field {other[:100]!r} next to 'counters'", other)
         return _map(data["counters"], allowed)
-    return _items([data], allowed)
+    parsed = _items([data], allowed)
+    if parsed.rejected and "counter" not in data:
+        parsed.rejected[0]["reason"] += '; deltas by name are sent as {"counters": {"visits": 3}}'
+    return parsed
 
 
 def _lines(text: bytes, allowed: Deltas) -> Parsed:

@@ -184,7 +184,9 @@ async def test_a_port_for_administrators_takes_their_requests_from_the_other(
     assert f"is up on {running.url}, admin on {admin}" in running.line
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         for method, path in ADMIN:
-            assert nowhere(*await asked(session, running.url, method, path)), (method, path)
+            status, body = await asked(session, running.url, method, path)
+            assert nowhere(status, body), (method, path)
+            assert method == "HEAD" or b"is on the admin port of the service (--admin-port)" in body
             assert not nowhere(*await asked(session, admin, method, path)), (method, path)
         for method, path in PUBLIC:
             for base in (running.url, admin):

@@ -55,6 +55,16 @@ BAD_ITEMS = [
 ]  # fmt: skip
 
 
+async def test_deltas_by_name_without_their_field_are_told_the_form(service: Service) -> None:
+    hint = 'deltas by name are sent as {"counters": {"visits": 3}}'
+    for body in ('{"visits": 3}', '{"visits": 3, "page:home": 2}', "{}"):
+        answer = await service.post("/v1/increments", body.encode())
+        assert (answer.status, hint in answer.json["detail"]) == (400, True), body
+    for body in ('{"counter": "a", "by": 1}', '[{"visits": 3}]'):
+        answer = await service.post("/v1/increments", body.encode())
+        assert (answer.status, hint in answer.json["detail"]) == (400, False), body
+
+
 async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service) -> None:
     for bad, word in BAD_ITEMS:
         for body in (f"[{GOOD}, {bad}, {GOOD}]", f"{GOOD}\n{bad}\n{GOOD}"):

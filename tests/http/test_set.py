@@ -285,3 +285,11 @@ async def test_a_reset_and_a_delete_have_no_body(service: Service) -> None:
     for body in (b"{}", b" "):
         assert (await service.post("/v1/counters/c/reset", body)).status == 200
         assert (await service.ask("DELETE", "/v1/counters/c", body)).status == 200
+
+
+async def test_a_path_behind_a_counter_that_is_not_there_names_what_is(service: Service) -> None:
+    for path in ("/v1/counters/a/set", "/v1/counters/a/b"):
+        answer = await service.post(path, b'{"value": 1}')
+        assert answer.status == 404
+        assert 'PUT /v1/counters/NAME {"value": 1} sets a counter' in answer.json["detail"]
+        assert "write a '/' in its name as %2F" in answer.json["detail"]
