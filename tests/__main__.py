@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[1]
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 """The run of `make test` that others are compared with: cases, processor seconds and wall seconds of each file."""
 MOST_GROWTH: Final = 1.2
+NO_TESTS: Final = 5
+"""The exit code of pytest if no test matches."""
 NEWEST: Final = "3.13"
 """The newest Python that we claim. `make check` runs some tests on it; `make test PYTHON=…` would run all."""
 VENV: Final = f".venv-{NEWEST}"
@@ -41,6 +43,9 @@ the newest Python, more simulated seeds, and a quick benchmark.
 """
 CHECK: Final = """
 make check ran everything that make test does not run, in {wall} and {processor} of processor time.
+"""
+NOTHING: Final = """
+No test of {this} matches {arguments}. Perhaps {other} has it: {other} ARGS={arguments}
 """
 PART: Final = """
 A part of the tests ran, in {wall} and {processor} of processor time.
@@ -140,6 +145,12 @@ def check() -> list[Run]:
     return [*runs, timed(lambda: call([sys.executable, "-m", "bench", "--quick"]))]
 
 
+def nothing_ran(done: Run, this: str, other: str, arguments: Sequence[str]) -> None:
+    """If that is so, say where such tests may be."""
+    if done.code == NO_TESTS:
+        print(NOTHING.format(this=this, other=other, arguments=shlex.quote(shlex.join(arguments))))
+
+
 def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
 
@@ -204,10 +215,12 @@ def main() -> int:
     if asked.check:
         runs = [pytest("check", *arguments)] if arguments else check()
         say(PART if arguments else CHECK, runs)
+        nothing_ran(runs[0], "make check", "make test", arguments)
         return max(one.code for one in runs)
     os.environ["COUNTERSINK_REQUIRE_ALL"] = "1"  # these tests need nothing, so none may be skipped
     done = pytest("test", *arguments)
     say(PART if arguments else TEST, [done])
+    nothing_ran(done, "make test", "make check", arguments)
     if arguments or done.code:
         return done.code
     if asked.keep_durations:
