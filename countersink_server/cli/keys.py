@@ -116,7 +116,8 @@ def add_commands(commands: Commands) -> None:
         type=float,
         metavar="N",
         help="for a publishable key: maximum number of increments a second from each client address, in each ingest"
-        " process, and of counters read [1/10 of --rate, at least 1; without --rate 10]",
+        " process, and of counters read; after a pause, as many at once as the key may send in a second [1/10 of"
+        " --rate, at least 1; without --rate 10]",
     )
     new.add_argument(
         "--max-delta", type=int, metavar="N", help="for a publishable key: the largest delta; the smallest is 1 [1]"

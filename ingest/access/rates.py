@@ -22,7 +22,9 @@ HOUR: Final = 3_600.0
 
 
 def burst_of(rate: float | None) -> float:
-    """Increments that may be sent at once with a key of this rate, after a pause."""
+    """Increments that may be sent at once with a key of this rate, after a pause: by all who use it together, and by
+    each client of a publishable key, whatever its own rate, since one request may hold as many.
+    """
     return CLIENT_BURST if rate is None else max(rate * BURST, 1.0)
 
 
