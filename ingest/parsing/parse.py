@@ -222,6 +222,9 @@ def load(text: bytes) -> Any:
         raise BodyError(400, f"the body is {error}") from None
 
 
+BY_NAME: Final = '; deltas by name are sent as {"counters": {"visits": 3}}'
+
+
 def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
     """Read a body that begins with an object. If it is not one JSON text, it may be NDJSON."""
     try:
@@ -237,7 +240,7 @@ def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
         return _map(data["counters"], allowed)
     parsed = _items([data], allowed)
     if parsed.rejected and "counter" not in data:
-        parsed.rejected[0]["reason"] += '; deltas by name are sent as {"counters": {"visits": 3}}'
+        parsed.rejected[0]["reason"] += BY_NAME
     return parsed
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from ingest.parsing import parse
-from ingest.parsing.parse import BodyError
+from ingest.parsing.parse import BY_NAME, BodyError
 from shared.model.buckets import BrokerMillis
 from shared.model.errors import UnreadableError
 from shared.model.receipts import key_of_envelope
@@ -92,6 +92,7 @@ def as_of_a_message(reason: str | None, body: bytes) -> str | None:
         return None
     words = (
         ("no increment is valid; ", ""),
+        (BY_NAME, ""),
         ("the body ", "the data "),
         ("one batch", "one message"),
         ("another batch", "another message"),
