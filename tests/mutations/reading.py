@@ -127,6 +127,9 @@ async def _(read: Any, self: Any, age: Any, asked: Any) -> None:
 mutation("what is pending takes places of the largest", "shared.sqlite.store.SqliteStore.largest", LARGEST)(
     lambda largest: lambda self, snapshot, prefixes, limit, pending: largest(self, snapshot, prefixes, limit, {})
 )
+mutation("a reading may lack what the largest have shown", "shared.counters.reader.Reader.forget", LARGEST)(
+    returning_later()
+)
 mutation("the largest are sought among what is stored alone", "shared.counters.pending.Pending.under", LARGEST)(
     lambda under: lambda self, prefixes: ({}, under(self, prefixes)[1])
 )
