@@ -95,9 +95,9 @@ def _folder_of(file: Path) -> str:
     return file.relative_to(Path(__file__).parent).parts[0]
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Tests wait for processes, emulators and browsers for half of their time."""
-    return (os.cpu_count() or 1) * 2
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Tests wait for processes for half of their time, and those of `make check` for emulators and browsers, too."""
+    return (os.cpu_count() or 1) * (3 if config.getoption("--part") == "check" else 2)
 
 
 @pytest.fixture(autouse=True, scope="session")
