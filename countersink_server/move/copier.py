@@ -27,7 +27,7 @@ from shared.model.errors import AlreadyAppliedError, ChangedError, TransientErro
 from shared.model.imports import Foreign, Mark
 from shared.model.jobs import RUNNING
 from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, followed_until, marks_of, shard_of_copy
-from shared.model.words import Commit, Guard, Receipt
+from shared.model.words import Commit, Guard, Receipt, Total
 from shared.runtime.retry import Backoff, insist, within
 from shared.wiring.moving import End
 
@@ -187,10 +187,7 @@ class Copier:
                     yield one
 
     async def _checked(self, page: Sequence[Foreign]) -> Sequence[Foreign]:
-        names = [one.name for one in page]
-        marks = await self._store.marks(self.name, names)
-        async with self._store.snapshot() as snapshot:
-            totals, _ = await snapshot.read(names, ())
+        marks, totals = await self._there(page)
         checked = []
         for one in page:
             there = totals[one.name]
@@ -313,14 +310,19 @@ class Copier:
         """Counters whose totals differ. In counters that may hold something else, what was copied is compared."""
         async with aclosing(pages_of(self._origin, prefix)) as pages:
             async for page in pages:
-                names = [one.name for one in page]
-                marks = await self._store.marks(self.name, names)
-                async with self._store.snapshot() as snapshot:
-                    totals, _ = await snapshot.read(names, ())
+                marks, totals = await self._there(page)
                 for one in page:
                     there = marks.get(one.name, 0) if self._merge else totals[one.name].value
                     if there != one.total and one.name not in self._left:
                         yield one.name, f"{one.total} in the origin, {there} in the target"
+
+    async def _there(self, page: Sequence[Foreign]) -> tuple[Mapping[str, int], Mapping[str, Total]]:
+        """What the target holds of these counters: the marks of this copy, and the totals."""
+        names = [one.name for one in page]
+        marks = await self._store.marks(self.name, names)
+        async with self._store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        return marks, totals
 
     async def _after_waits(self) -> StoreMillis:
         """The time from which receipts have to live: a retry that was accepted in the target may wait for that long

@@ -1,7 +1,7 @@
 """Reports what is owed to the receiver: commit, send, settle. docs/adr/0037-feed.md says why nothing is missed.
 
-The commit of a change writes to the store what is owed, and it is deleted when the receiver has taken it. So if a
-process is killed between the two, another one reports it again.
+The commit of a change also stores the report that is owed. The report is deleted after the receiver has taken it. If a
+process is killed between the two, another process sends the report again.
 """
 
 import asyncio

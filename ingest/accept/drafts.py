@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
+from math import inf
 from typing import Any, Final
 
 import orjson
@@ -305,7 +306,10 @@ class Pace:
         """`metered`: each publish is paid for. Where it is free, it still takes the time of a commit."""
         self._linger = linger
         self._metered = metered
-        self._until = float("-inf")
+        self._longest = STRETCH * linger if metered else 0.0
+        self._gap, self._turns = (GAP, 1) if metered else (0.0, QUIET_TURNS)
+        self._enough = inf if metered else ENOUGH
+        self._until = -inf
         """How long a stream may wait."""
         self._before = 0
         self._since = 0
@@ -316,11 +320,11 @@ class Pace:
         self._since += 1
 
     def started(self, now: float) -> None:
-        self._until = now + STRETCH * self._linger if self._metered else now
+        self._until = now + self._longest
         self._before, self._since, self._seen, self._quiet = self._since, 0, 0, 0
 
     def streams(self, now: float) -> bool:
-        return self._before >= STREAM and now < self._until and (self._metered or self._since < ENOUGH)
+        return self._before >= STREAM and now < self._until and self._since < self._enough
 
     def delay(self, now: float, *, busy: bool) -> float | None:
         """How long to wait now that a publish could start, or beside those under way if the process is `busy`."""
@@ -334,9 +338,9 @@ class Pace:
         """How long to wait still."""
         self._quiet = self._quiet + 1 if self._seen == self._since else 0
         self._seen = self._since
-        if not self.streams(now) or self._quiet >= (1 if self._metered else QUIET_TURNS):
+        if not self.streams(now) or self._quiet >= self._turns:
             return None
-        return min(GAP, self._until - now) if self._metered else 0.0
+        return min(self._gap, self._until - now)
 
 
 # Tells which uses of ids and keys a request made, and how many of them are known to be second ones. Pure.

@@ -79,7 +79,7 @@ class StatsdSender:
         enter: Callable[[], Caller],
         may_use: Callable[[str], bool],
     ) -> None:
-        """`enter` asks the door who sends, and raises what it raises. `may_use` says whether a counter is theirs."""
+        """`enter` asks the door for the caller, and raises its errors. `may_use`: whether the caller may count this."""
         self._tally = tally
         self._publishing = publishing
         self._new_names = new_names

@@ -286,8 +286,8 @@ class DatastoreClient:
             raise ContendedError(str(error)) from error
 
     async def overwrite(self, key: Key, found: Any, name: str, **value: Any) -> None:
-        """Write an entity with this one property over what was found of it, which is None if there was nothing. `value`
-        is one field of a protobuf `Value`. `ContendedError` if it was written since.
+        """Replace the entity that was `found` by one with this property alone, or make it if that is None. `value`: one
+        field of a protobuf `Value`. Raises `ContendedError` if the entity was written since.
         """
         request = self.commit_request()
         entity = write(request, self.place.entity(key), version_of(found))

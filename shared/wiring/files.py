@@ -103,7 +103,7 @@ def elsewhere(file: Path) -> Path | None:
     return folder_elsewhere(os.environ)
 
 
-def opened(file: Path, *, makes: bool) -> Database:
+def open_database(file: Path, *, makes: bool) -> Database:
     """A missing file is made if `makes`, and an error otherwise."""
     return Database(file, elsewhere(file), makes=makes)
 
@@ -200,7 +200,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, *, makes: bool) -> 
         _log.warning("%s", flaw)
         if not file.exists():
             return None
-    database = opened(file, makes=makes)
+    database = open_database(file, makes=makes)
     claim(database, topic)
     buried = spooled_in(file).buried
     metrics.SPOOL_BURIED.set(buried)

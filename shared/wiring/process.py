@@ -33,7 +33,7 @@ from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import store_of
-from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_spool, opened, with_spooled
+from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_database, open_spool, with_spooled
 
 if TYPE_CHECKING:
     from shared.redis.overlay import RedisOverlay
@@ -141,7 +141,7 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
 
 def _embedded(settings: Settings, *, makes: bool) -> Parts:
     clock = SystemClock()
-    database = opened(only_file(settings), makes=makes)
+    database = open_database(only_file(settings), makes=makes)
     topic = topic_of(database)
     reserve = Reserve(database.path, settings.disk_reserve)
     store = SqliteStore(database, clock, reserve)
