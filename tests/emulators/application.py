@@ -9,7 +9,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import ndb
 
-from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.datastore_fixtures import Datastore
 
 SHARD_KEY_TEMPLATE = "shard-{}-{:d}"
 Run = Callable[..., Any]
@@ -62,7 +62,8 @@ def increase_shards(name: str, num_shards: int) -> None:
 def application_on(datastore: Datastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Runs one of the functions above as the application does: in a thread, in a context without caches."""
     monkeypatch.setenv("DATASTORE_EMULATOR_HOST", datastore.host)
-    client = ndb.Client(PROJECT, namespace=datastore.place.namespace, credentials=AnonymousCredentials())
+    place = datastore.place
+    client = ndb.Client(place.project, namespace=place.namespace, credentials=AnonymousCredentials())
 
     def run(function: Run, *arguments: Any) -> Any:
         with client.context(cache_policy=lambda _: False):

@@ -1,4 +1,4 @@
-"""The Datastore emulators: started once per test run, shared by its workers; each test has a namespace of its own."""
+"""The Datastore emulators: started once per test run, shared by its workers; each test has a project of its own."""
 
 import asyncio
 import fcntl
@@ -27,12 +27,11 @@ from tests.emulators import keeper
 from tests.needs import program
 from tests.once import folder_of_run
 
-PROJECT = "countersink-test"
 LONGEST_START = 60.0
 TRIES = 3
 FIRESTORE = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
 OLDER = (
-    *("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}"),
+    *("beta", "emulators", "datastore", "start", "--no-store-on-disk", "--project=any"),
     "--use-firestore-in-datastore-mode",  # or queries may miss what was just written
 )
 
@@ -106,10 +105,13 @@ def older_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclass
 class Datastore:
-    """A namespace of an emulator, empty at first, and any number of stores in it, each as of a process of its own."""
+    """A project of an emulator, empty at first, and any number of stores in it, each as of a process of its own.
+
+    Queries get slower with each entity that the project has or had, in any namespace: so each test has a project.
+    """
 
     host: str
-    place: DatastorePlace = field(default_factory=lambda: DatastorePlace(PROJECT, namespace=f"test-{uuid4().hex}"))
+    place: DatastorePlace = field(default_factory=lambda: DatastorePlace(f"test-{uuid4().hex}", namespace="test"))
     clock: SystemClock = field(default_factory=SystemClock)
     clients: list[DatastoreClient] = field(default_factory=list)
 

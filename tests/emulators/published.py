@@ -9,8 +9,6 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import datastore
 
-from tests.emulators.datastore_fixtures import PROJECT
-
 CONFIG: Final = "GeneralCounterShardConfig"
 SHARD: Final = "GeneralCounterShard"
 TRIES: Final = 20
@@ -27,7 +25,7 @@ class Application(Protocol):
 class Database:
     """A namespace, as Google's own client shows it."""
 
-    def __init__(self, host: str, namespace: str, project: str = PROJECT) -> None:
+    def __init__(self, host: str, project: str, namespace: str = "old") -> None:
         self.client = datastore.Client(
             project,
             namespace,

@@ -6,7 +6,6 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 from countersink_server.cli.audit import AGREES, judge, look
 from shared.datastore.fleet import DatastoreFleetBook
@@ -15,7 +14,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from tests.cli.running import Done, environment
 from tests.contracts.store import total
-from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.proxy import proxy
 from tests.emulators.published import SHARD
 from tests.emulators.published import Database as OldDatabase
@@ -39,7 +38,7 @@ class Command:
             "--variant",
             "go",
             "--from",
-            f"datastore://{PROJECT}?namespace={old.client.namespace}",
+            f"datastore://{old.client.project}?namespace={old.client.namespace}",
         ]
         self.environment = environment(**settings)
 
@@ -69,7 +68,7 @@ def write(old: OldDatabase) -> None:
 
 
 async def test_killed_again_and_again_all_is_added_once(datastore: Datastore, tmp_path: Path) -> None:
-    old, file = OldDatabase(datastore.host, f"old-{uuid4().hex}"), tmp_path / "countersink.db"
+    old, file = OldDatabase(datastore.host, datastore.place.project), tmp_path / "countersink.db"
     await asyncio.to_thread(write, old)
     async with proxy(datastore.host) as wire:
         command = Command(old, COUNTERSINK_BROKER=f"sqlite:///{file}", DATASTORE_EMULATOR_HOST=wire.address)
@@ -116,10 +115,10 @@ def marks(db: sqlite3.Connection) -> int:
 
 
 async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: Datastore) -> None:
-    old = OldDatabase(datastore.host, f"old-{uuid4().hex}")
+    old = OldDatabase(datastore.host, datastore.place.project)
     for name, count in (("a", 5), ("b", "text")):
         await asyncio.to_thread(old.put, old.key(SHARD, name), Name=name, Count=count)
-    store = f"datastore://{PROJECT}?namespace={datastore.place.namespace}"
+    store = f"datastore://{datastore.place.project}?namespace={datastore.place.namespace}"
     command = Command(
         old,
         COUNTERSINK_BROKER="pubsub://p/topic?subscription=sub",

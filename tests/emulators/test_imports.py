@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -20,7 +19,7 @@ from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from shared.wiring.datastore import source_of
 from tests.contracts.store import total
-from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
 from tests.emulators.test_audit import verdicts
 
@@ -31,7 +30,7 @@ NAMES = ("a", "a1", "a-1", "b/ü \N{SNOWMAN}", "\uffee", "\U0001f600")
 @pytest.fixture
 def old(datastore: Datastore) -> Iterator[Database]:
     """What the old application has for itself."""
-    database = Database(datastore.host, f"old-{uuid4().hex}")
+    database = Database(datastore.host, datastore.place.project)
     yield database
     database.close()
 
@@ -39,7 +38,7 @@ def old(datastore: Datastore) -> Iterator[Database]:
 @asynccontextmanager
 async def source_in(old: Database, host: str, variant: str, *, named: bool = False) -> AsyncIterator[Source]:
     """`named`: of kinds, each is said, since the Firestore emulator lists none."""
-    url = f"datastore://{PROJECT}?namespace={old.client.namespace}"
+    url = f"datastore://{old.client.project}?namespace={old.client.namespace}"
     more: dict[str, dict[str, Any]] = {"php": {"kind": "Votes"}, "simple": {"names": NAMES[:1]}}
     if named:
         more["java"] = {"names": [*NAMES, "another"]}
@@ -118,7 +117,7 @@ async def killed(work: Any, seconds: float) -> None:
 
 async def test_kinds_that_the_server_lists_are_counters(datastore: Datastore, older_host: str) -> None:
     """Google's servers list kinds. Of the emulators only the older one does, and it may be imported from."""
-    old = Database(older_host, f"old-{uuid4().hex}")
+    old = Database(older_host, datastore.place.project)
     counting = Counting(APPLICATIONS["java"](old), NAMES)
     await asyncio.to_thread(counting.count, 12)
     async with source_in(old, older_host, "java") as source:
@@ -128,7 +127,7 @@ async def test_kinds_that_the_server_lists_are_counters(datastore: Datastore, ol
 
 
 async def test_who_lists_no_kinds_says_what_to_do(datastore: Datastore) -> None:
-    old = Database(datastore.host, f"old-{uuid4().hex}")
+    old = Database(datastore.host, datastore.place.project)
     async with source_in(old, datastore.host, "java") as source:
         with pytest.raises(ExceptionGroup) as failed:
             await imported(source, await datastore.store())

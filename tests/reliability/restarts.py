@@ -6,8 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.emulators.datastore_fixtures import PROJECT
-from tests.processes.fleet.pairs import LEASE
+from tests.processes.fleet.pairs import LEASE, Emulated
 from tests.reliability.rows import CLOUD, Clients, Row
 from tests.reliability.scene import Scene
 
@@ -30,15 +29,16 @@ async def _exported_and_killed(scene: Scene) -> None:
     """It keeps nothing by itself, so it is exported, and killed."""
     folder = scene.folder / f"export-{scene.seconds}"
     folder.mkdir()
-    await asyncio.to_thread(_export, scene.hurt.host, folder)
+    assert isinstance(scene.pair, Emulated)
+    await asyncio.to_thread(_export, scene.hurt.host, scene.pair.datastore.place.project, folder)
     await asyncio.to_thread(scene.hurt.kill)
     await asyncio.to_thread(scene.hurt.start, f"--import-data={next(folder.rglob('*.overall_export_metadata'))}")
 
 
-def _export(host: str, folder: Path) -> None:
-    body = {"database": f"projects/{PROJECT}/databases/", "export_directory": str(folder), "export_name": "all"}
+def _export(host: str, project: str, folder: Path) -> None:
+    body = {"database": f"projects/{project}/databases/", "export_directory": str(folder), "export_name": "all"}
     request = urllib.request.Request(
-        f"http://{host}/emulator/v1/projects/{PROJECT}:export",
+        f"http://{host}/emulator/v1/projects/{project}:export",
         orjson.dumps(body),
         {"Content-Type": "application/json"},
     )
