@@ -348,6 +348,8 @@ class Sender:
         if not self._running.acquire(blocking=False):
             return
         try:
+            self.mark = CROWDED
+            self._wait()
             while self._round():
                 pass
         except Exception as error:
@@ -357,7 +359,6 @@ class Sender:
 
     def _round(self) -> bool:
         """Gather what was counted, and send it. Returns whether to continue."""
-        self.mark = CROWDED
         flushes = list(self._flushes)
         self._gather()
         if self._over(self._pause) or not self._tally.held():
