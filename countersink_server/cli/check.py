@@ -82,7 +82,7 @@ def _check(options: argparse.Namespace) -> None:
             load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
         finally:
             bar.end()
-        values = _settled(client, load.names, IF_WRONG if ledger.wrong else APPLIED_WITHIN)
+        values = _settled(client, load.names, ledger)
         verdict = judged(ledger.sums, values)
         series = _series(client, values, begun)
         left = _delete(client, load.names)
@@ -157,14 +157,22 @@ def _fate(found: Mapping[str, Any]) -> str:
     return f"{found['without_answer'] - abandoned:,} failed, {abandoned:,} abandoned on purpose"
 
 
-def _settled(client: Client, names: list[str], within: float) -> Mapping[str, int]:
+def _settled(client: Client, names: list[str], ledger: Ledger) -> Mapping[str, int]:
     """The counters after everything that was accepted is applied. The service may be away for a while."""
+    within = IF_WRONG if ledger.wrong else APPLIED_WITHIN
 
     def look() -> Mapping[str, int] | None:
         found = client.get_many(names, max_age=0)
         return None if any(one.pending for one in found) else {one.name: one.value for one in found}
 
-    return _until(look, "not everything was applied", within)
+    try:
+        return _until(look, "not everything was applied", within)
+    except CountersinkError as error:
+        accepted = sum(one.accepted for one in ledger.sums.values())
+        raise CountersinkError(
+            f"{error}. {accepted:,} were accepted, and {ledger.wrong:,} exact readings were wrong. Its counters remain:"
+            f" {names[0]} to {names[-1]}"
+        ) from error
 
 
 def _series(client: Client, values: Mapping[str, int], begun: datetime) -> str:
@@ -211,6 +219,6 @@ def _until(look: Callable[[], T | None], why: str, within: float = APPLIED_WITHI
             if (found := look()) is not None:
                 return found
         except UnavailableError as error:
-            said = f": {error}"
+            said = f" ({error})"
         time.sleep(0.1)
     raise CountersinkError(f"{why} within {within:g} s after the load{said}. countersink doctor may say why")

@@ -205,7 +205,7 @@ class ReadRoutes:
             return await (self._named if asks.name else self._under)(caller, asks)
 
     async def _named(self, caller: Caller, asks: ListAsks) -> bytes:
-        check_names(asks.name, MOST_NAMED)
+        check_asked_names(asks.name, MOST_NAMED)
         caller.check_names(asks.name)
         return self._page(await self._reader.read(asks.name, asks.max_age), None, b"")
 
@@ -292,7 +292,7 @@ def _instant(seconds: WallSeconds) -> bytes:
     return orjson.dumps(written_at(seconds))
 
 
-def check_names(names: Sequence[str], most: int) -> None:
+def check_asked_names(names: Sequence[str], most: int) -> None:
     """Raise a 422 if these are too many in one query, or one is not a counter's name."""
     if len(names) > most:
         raise Problem(422, f"at most {most:,} names in one request", field="name")

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
 from ingest.access.origins import SHARED
-from ingest.api.counters import check_names, check_prefix
+from ingest.api.counters import check_asked_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
 from ingest.http.requests import Call
@@ -285,7 +285,7 @@ class WatchRoutes:
         if prefix is None:
             if not names:
                 raise Problem(422, "name what to watch: 'name', once for each counter, or 'prefix'", field="name")
-            check_names(names, MOST_IN_STREAM)
+            check_asked_names(names, MOST_IN_STREAM)
             caller.check_names(names)
             return await self._stream(call, Watch(names))
         if names:

@@ -11,6 +11,7 @@ from shared.counters.pending import doubtful, exists
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, Look, looking
 from shared.model.buckets import (
     AHEAD,
+    LAST,
     LENGTHS,
     Millis,
     Rules,
@@ -44,8 +45,6 @@ CLOSED_WITHIN: Final = 5.0
 """Seconds until an answer does without closing periods. On Datastore a flusher that died in a commit holds them open,
 until the server ends its transaction after a minute. Clients wait for 10 seconds.
 """
-_LAST_DAY: Final = 253_402_214_400_000
-"""When the last day begins that can be written, 9999-12-31."""
 
 
 class SpanError(CountersinkError):
@@ -208,7 +207,7 @@ def _range(by: str, begin: WallMillis | None, end: WallMillis, oldest: WallMilli
     """Where the first of the periods begins that begin in the range, and where the last one ends. `oldest` is in the
     first one that is kept.
     """
-    last = begin_from(by, min(max(end, 0), _LAST_DAY))
+    last = min(begin_from(by, max(end, 0)), begin_of(by, LAST))
     first = begin_at(by, index_of(by, last) - MOST_POINTS) if begin is None else begin_from(by, begin)
     return min(max(first, begin_of(by, oldest)), last), last
 

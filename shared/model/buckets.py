@@ -292,7 +292,7 @@ _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6}(\d*
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI: Final = timedelta(milliseconds=1)
 _FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLI
-_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLI
+LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLI
 
 
 def written(when: datetime) -> str:
@@ -329,4 +329,4 @@ def millis_of(text: str) -> WallMillis:
         when = -((_EPOCH - datetime.fromisoformat(text.upper()) - finer) // _MILLI)
     except (ValueError, OverflowError):
         raise ValueError("must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z") from None
-    return min(max(when, _FIRST), _LAST)
+    return min(max(when, _FIRST), LAST)

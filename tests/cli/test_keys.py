@@ -21,6 +21,7 @@ from countersink_server.cli import keys as commands
 from ingest.access.keys import KeyRing, content_of, find, parse
 from shared.model.errors import CountersinkError, SettingsError
 from tests.cli.running import Done, run, run_here
+from tests.meta.checkout import ROOT
 from tests.processes.harness import processes
 from tests.world.manual_clock import ManualClock
 
@@ -144,6 +145,8 @@ def test_a_publishable_key_has_limits_of_its_own(tmp_path: Path) -> None:
     assert keys(tmp_path, "list").out == f"site  {said}, 0 new counters an hour\n"
     listed = json.loads(keys(tmp_path, "list", "--json").out)
     assert (listed["client_rate"], listed["max_delta"], listed["max_new"]) == (5.0, 20, 0)
+    (row,) = re.findall(r"^\| `keys list` \| (.*) \|$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", row) == [*listed]
 
 
 @pytest.mark.parametrize("secret", [None, "", "short", sha256(b"").hexdigest()])

@@ -1,10 +1,14 @@
 """Which readings and last values break a promise."""
 
 import io
+import re
 
 import pytest
 
+from countersink import Client
 from countersink_server.check.ledger import MOST_WRONG, History, Ledger, Verdict, judged
+from countersink_server.cli import check
+from shared.model.errors import CountersinkError
 
 
 @pytest.fixture
@@ -80,3 +84,15 @@ def test_a_history_has_a_line_at_each_end() -> None:
         ':type :invoke, :f :read, :value ["a" nil], :process 2}',
         ':type :ok, :f :read, :value ["a" 3], :process 2}',
     ]
+
+
+def test_a_service_that_does_not_come_back_is_told_with_what_it_accepted(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.accepted(ledger.sends({"check:0": 1_000}))
+    monkeypatch.setattr(check, "APPLIED_WITHIN", 0.01)
+    with Client("http://127.0.0.1:1", patience=0.01) as client, pytest.raises(CountersinkError) as failed:
+        check._settled(client, ["check:0", "check:1"], ledger)
+    said = str(failed.value)
+    assert re.search(r"^not everything was applied within 0.01 s after the load \(.*\?\)\. countersink doctor", said)
+    assert "1,000 were accepted, and 0 exact readings were wrong. Its counters remain: check:0 to check:1" in said
