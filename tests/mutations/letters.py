@@ -44,7 +44,7 @@ async def _(ack: Any, self: Any, tokens: Any, _: int) -> None:
 mutation(
     "a receipt that is revived stands for another use of its id than before",
     "shared.model.words.Envelope.in_place_of",
-    "tests/unit/model/test_envelope.py",
+    "tests/unit/model/test_words.py",
 )(lambda in_place_of: lambda self, _, increments: in_place_of(self, "", increments))
 
 mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipts.SILENT", SEEDS)(

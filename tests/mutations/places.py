@@ -6,19 +6,19 @@ FLUSHER: Final = (
     "tests/unit/flush/test_window.py",
     "tests/unit/flush/test_flusher.py",
     "tests/unit/flush/test_accounts.py",
-    "tests/unit/flush/test_promise_keeper.py",
+    "tests/unit/flush/test_commit_loop.py",
 )
 ACCOUNTS: Final = "tests/unit/flush/test_accounts.py"
 REPLAY: Final = "tests/unit/dead_letters/test_replay.py"
 FLUSH_AND_REPLAY: Final = (*FLUSHER, REPLAY)
 SETTER: Final = "tests/unit/counters/test_setter.py"
-PENDING_SINCE: Final = "tests/unit/counters/test_pending_since.py"
+PENDING_SINCE: Final = "tests/unit/counters/test_pending.py"
 GROWTH: Final = "tests/unit/shards/test_shards_needed.py"
 IMPORTER: Final = "tests/unit/cli/test_importer.py"
 PUBLISHING: Final = "tests/unit/accept/test_publishing.py"
 SPOOL: Final = "tests/unit/accept/test_spool.py"
 NEWER: Final = "tests/unit/flush/test_newer_versions.py"
-EVIDENCE: Final = "tests/unit/model/test_gone_members.py"
+EVIDENCE: Final = "tests/unit/model/test_fleet.py"
 LARGEST: Final = "tests/unit/counters/test_largest.py"
 RANKING: Final = "tests/unit/datastore/test_ranking.py"
 ALL_NAMES: Final = "tests/unit/counters/test_reader.py"
@@ -56,7 +56,7 @@ BAD_HTTP: Final = "tests/http/test_bad_http.py"
 PLAIN: Final = "tests/unit/parsing/test_plain.py"
 POWER: Final = "tests/processes/test_power.py"
 STOPS: Final = "tests/interleavings/simulation/test_stops.py"
-STOPPED: Final = "tests/unit/fleet/test_stopped_members.py"
+STOPPED: Final = "tests/unit/fleet/test_membership.py"
 HANDOVERS: Final = ("tests/unit/fleet/test_handovers.py", EVIDENCE)
 FENCES: Final = "tests/emulators/test_redis_fleet.py"
 MEMBERS: Final = "tests/unit/fleet/test_membership.py"

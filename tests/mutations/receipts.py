@@ -6,7 +6,7 @@ from shared.model.receipts import FORCE, HOUR
 from tests.mutations.mutation import around, calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 
-_PARTS = "tests/unit/model/test_envelope.py"
+_PARTS = "tests/unit/model/test_words.py"
 _PROMISES = "tests/unit/model/test_receipts.py"
 
 

@@ -143,18 +143,14 @@ def test_a_tenant_that_holds_nothing_may_take_much_but_not_all_that_is_left() ->
     scene.enter("c", {"z": 5})
 
 
-def test_a_refusal_comes_before_the_body_is_read() -> None:
+def test_a_refusal_comes_before_the_body_is_read_which_weighs_by_its_bytes_if_these_are_many() -> None:
     scene = Scene(100)
     scene.enter("a", {"x": 50})
     scene.admission.check("b", 30, 0.0)
     assert scene.of("b") == 0
     with pytest.raises(ShareError):
         scene.admission.check("a", 10, 0.0)
-
-
-def test_bodies_weigh_by_their_bytes_where_these_are_many() -> None:
-    assert weight_of(3, 90) == 3
-    assert weight_of(3, 100 * BYTES) == 100
+    assert [weight_of(3, size) for size in (90, 100 * BYTES)] == [3, 100]
 
 
 def test_a_refusal_says_when_there_will_be_room() -> None:

@@ -187,14 +187,11 @@ def test_what_a_client_named_travels_alone_under_its_name() -> None:
     ]
 
 
-def test_what_fits_is_what_one_envelope_may_hold() -> None:
+def test_what_fits_is_what_one_envelope_may_hold_which_is_never_divided() -> None:
+    """The overlay of an ingest has one entry of it, under one receipt key."""
     coalescer = make(3)
     assert coalescer.fits(batch_of({"a": 1, "b": 1}, {}, [Increment("a", 1, "x")]))
     assert not coalescer.fits(batch_of({"a": 1, "b": 1, "c": 1}, {}, [Increment("a", 1, "x")]))
-
-
-def test_no_envelope_that_is_published_would_be_divided() -> None:
-    """The overlay of an ingest has one entry of it, under one receipt key."""
     assert MAX_ENTRIES <= PART_ENTRIES
 
 
@@ -267,12 +264,16 @@ def test_a_quiet_system_waits_for_nothing() -> None:
         assert pace.delay(0.001, busy=False) is None
 
 
-def test_beside_a_publish_the_linger_is_the_longest_wait() -> None:
+def test_beside_a_publish_the_linger_is_the_longest_wait_also_for_a_stream() -> None:
     pace = Pace(LINGER, metered=False)
     pace.started(0.0)
     pace.arrived()
     assert pace.delay(0.001, busy=True) == LINGER
     assert pace.look(0.001 + LINGER) is None
+    pace = streaming(metered=False)
+    pace.arrived()
+    assert pace.delay(1.0, busy=True) == LINGER
+    assert not pace.streams(1.0), "when it has ended, the next one may start"
 
 
 def test_a_stream_waits_as_long_as_more_comes_and_not_longer_than_its_limit() -> None:
@@ -286,21 +287,18 @@ def test_a_stream_waits_as_long_as_more_comes_and_not_longer_than_its_limit() ->
     assert abs(now - 1 - STRETCH * LINGER) < GAP
 
 
-def test_a_stream_that_pauses_is_published_at_once() -> None:
+def test_a_stream_that_pauses_is_published_at_once_and_one_that_ended_is_none() -> None:
     """Clients that wait for their answers send nothing meanwhile."""
     pace = streaming()
     pace.arrived()
     assert pace.delay(1.001, busy=False) == GAP
     assert pace.look(1.001 + GAP) is None
-
-
-def test_a_stream_that_ended_is_no_stream() -> None:
     pace = streaming()
     pace.arrived()
     assert pace.delay(1.0 + STRETCH * LINGER, busy=False) is None
 
 
-def test_where_publishes_are_free_a_stream_ends_with_some_quiet_turns() -> None:
+def test_where_publishes_are_free_a_stream_ends_with_some_quiet_turns_after_a_moment_or_when_it_is_enough() -> None:
     pace = streaming(metered=False)
     pace.arrived()
     assert pace.delay(1.001, busy=False) == 0
@@ -308,22 +306,12 @@ def test_where_publishes_are_free_a_stream_ends_with_some_quiet_turns() -> None:
         pace.arrived()
         assert pace.look(1.001) == 0
     assert [pace.look(1.001) for _ in range(QUIET_TURNS)] == [0] * (QUIET_TURNS - 1) + [None]
-
-
-def test_where_publishes_are_free_a_stream_waits_for_a_moment_and_for_no_more_than_enough() -> None:
     for more, at in ((1, 1.001 + TOGETHER), (ENOUGH - 1, 1.001)):
         pace = streaming(metered=False)
         pace.arrived()
         assert pace.delay(1.001, busy=False) == 0
         arrive(pace, more)
         assert pace.look(at) is None
-
-
-def test_where_publishes_are_free_a_stream_waits_for_a_publish_under_way_as_others_do() -> None:
-    pace = streaming(metered=False)
-    pace.arrived()
-    assert pace.delay(1.0, busy=True) == LINGER
-    assert not pace.streams(1.0), "when it has ended, the next one may start"
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 9), st.lists(st.integers(0, 9), max_size=3))

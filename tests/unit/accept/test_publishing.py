@@ -59,8 +59,11 @@ class FailsAtTheEnd(ProcessOverlay):
             raise self.error
 
 
-async def add(broker: MemoryBroker, overlay: ProcessOverlay, clock: ManualClock) -> None:
-    publishing = Publishing(broker, overlay, clock, pace=Pace(0, metered=False), max_waiting=10)
+def publishing_to(broker: MemoryBroker, clock: ManualClock, overlay: ProcessOverlay | None = None) -> Publishing:
+    return Publishing(broker, overlay or ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+
+
+async def add(publishing: Publishing) -> None:
     await publishing.durable(publishing.add("c", 1))
 
 
@@ -81,7 +84,7 @@ async def test_what_the_broker_did_not_take_is_doubtful_only_if_it_was_refused(
     broker.error = error
     before = doubtful()
     with pytest.raises(type(error)):
-        await add(broker, ProcessOverlay(clock), clock)
+        await add(publishing_to(broker, clock))
     assert doubtful() == before + doubtful_ones
 
 
@@ -92,7 +95,7 @@ async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: Counters
     overlay.error = error
     before = doubtful()
     with pytest.raises(DoubtfulError) as caught:
-        await add(broker, overlay, clock)
+        await add(publishing_to(broker, clock, overlay))
     assert caught.value.limit is error
     assert broker.unburied() == 1
     assert doubtful() == before + 1
@@ -101,10 +104,10 @@ async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: Counters
 async def test_a_process_that_stood_still_for_a_week_publishes_nothing() -> None:
     """Its clients have sent what they had elsewhere, under ids that are forgotten by now."""
     broker, clock = MemoryBroker(ManualClock()), ManualClock()
-    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    publishing = publishing_to(broker, clock)
     publishing.awake.look()
     clock.turn(LONGEST - 1)
-    await publishing.durable(publishing.add("c", 1))
+    await add(publishing)
     publishing.awake.look()
     before = doubtful()
     first = publishing.durable(publishing.add("c", 1))
@@ -129,9 +132,9 @@ async def test_who_stood_still_while_he_published_does_not_publish_late() -> Non
             await super().publish(messages, check)
 
     broker = Slow(ManualClock())
-    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    publishing = publishing_to(broker, clock)
     with pytest.raises(StoodStillError, match="send it again"):
-        await publishing.durable(publishing.add("c", 1))
+        await add(publishing)
     assert broker.unburied() == 0
 
 

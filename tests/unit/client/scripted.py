@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from countersink import AsyncClient
+
 RECEIPT = {"accepted": 1, "receipt": "r"}
 
 
@@ -84,6 +86,13 @@ async def asked_on(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """Head and body of the next request."""
     head = await reader.readuntil(b"\r\n\r\n")
     return head, await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+
+
+@contextlib.asynccontextmanager
+async def asking(*script: Step, **options: Any) -> AsyncIterator[tuple[Scripted, AsyncClient]]:
+    """A scripted server, and a client of it with these options."""
+    async with scripted(*script) as server, AsyncClient(server.url, **options) as client:
+        yield server, client
 
 
 @contextlib.asynccontextmanager

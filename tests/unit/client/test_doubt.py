@@ -10,7 +10,7 @@ import pytest
 from countersink import AsyncClient, RejectedError, RequestError, UnavailableError
 from countersink.sender import OLDEST
 from countersink.transport import now
-from tests.unit.client.scripted import Scripted, Step, accepted, asked_on, problem, scripted, serving
+from tests.unit.client.scripted import Scripted, Step, accepted, asked_on, asking, problem, scripted, serving
 
 FAST = 0.01
 WHOLE = 60.0
@@ -34,10 +34,7 @@ async def test_a_batch_whose_answer_was_lost_is_never_sent_under_another_key(sta
     on a new one at once; the key may count no more of it.
     """
     first: list[Step] = [accepted()] if idle else []
-    async with (
-        scripted(*first, "cut", problem(status, "not any more"), accepted()) as server,
-        AsyncClient(server.url, interval=WHOLE) as client,
-    ):
+    async with asking(*first, "cut", problem(status, "not any more"), accepted(), interval=WHOLE) as (server, client):
         for _ in first:
             client.incr("a")
             assert await client.flush(10)
@@ -53,9 +50,9 @@ async def test_a_batch_whose_answer_was_lost_is_never_sent_under_another_key(sta
 @pytest.mark.parametrize("status", REFUSALS)
 async def test_a_batch_whose_answer_was_lost_waits_whole_for_room(status: int) -> None:
     no_room = problem(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")
-    async with (
-        scripted(accepted(), "cut", no_room, problem(status, "not any more"), accepted()) as server,
-        AsyncClient(server.url, interval=WHOLE) as client,
+    async with asking(accepted(), "cut", no_room, problem(status, "not any more"), accepted(), interval=WHOLE) as (
+        server,
+        client,
     ):
         for names in ("a", "ab"):
             for name in names:
@@ -73,7 +70,7 @@ async def test_increments_with_ids_may_always_be_divided(status: int) -> None:
         bad = any(item["counter"] == "bad" for item in asked.body)
         return problem(status, "not yours")() if bad else accepted()()
 
-    async with scripted("cut", answer) as server, AsyncClient(server.url, interval=0.2) as client:
+    async with asking("cut", answer, interval=0.2) as (server, client):
         for name in ("a", "bad", "b", "c"):
             client.incr(name, id="x")
         assert await client.flush(10)
@@ -117,13 +114,13 @@ async def test_a_refusal_after_a_lost_answer_says_that_it_may_have_counted() -> 
     refused = problem(403, "not any more")
     scripts: list[list[Step]] = [["cut", refused], [accepted(), "cut", refused]]
     for script in scripts:
-        async with scripted(*script) as server, AsyncClient(server.url) as client:
+        async with asking(*script) as (_, client):
             if len(script) == 3:
                 await client.increment("a")
             with pytest.raises(RejectedError, match="not any more") as raised:
                 await client.increment("a", id="mine")
             assert (raised.value.maybe_accepted, raised.value.id) == (True, "mine")
-    async with scripted(refused) as server, AsyncClient(server.url) as client:
+    async with asking(refused) as (_, client):
         with pytest.raises(RejectedError) as raised:
             await client.increment("a", id="mine")
         assert not raised.value.maybe_accepted
@@ -167,10 +164,7 @@ async def test_what_may_have_been_accepted_is_not_sent_when_the_service_may_have
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The machine is suspended for more than a week after the first attempt."""
-    async with (
-        scripted("cut", problem(429, "later", Retry_After="1"), accepted()) as server,
-        AsyncClient(server.url, interval=FAST) as client,
-    ):
+    async with asking("cut", problem(429, "later", Retry_After="1"), accepted(), interval=FAST) as (server, client):
         client.incr("a")
         await server.until_asked(2)
         monkeypatch.setattr("countersink.sender.now", lambda: now() + OLDEST)

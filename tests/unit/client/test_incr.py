@@ -18,7 +18,7 @@ from countersink import AsyncClient, Client, RejectedError, rules
 from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
-from tests.unit.client.scripted import Asked, Scripted, accepted, problem, says, scripted
+from tests.unit.client.scripted import Asked, Scripted, accepted, asking, problem, says, scripted
 
 FAST = 0.01
 WHOLE = 60.0
@@ -79,7 +79,7 @@ LATER: Any = [
 
 @pytest.mark.parametrize("step", LATER)
 async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> None:
-    async with scripted(step, step, accepted()) as server, AsyncClient(server.url, interval=WHOLE) as client:
+    async with asking(step, step, accepted(), interval=WHOLE) as (server, client):
         client.incr("a")
         await server.until_asked()
         client.incr("a")
@@ -114,7 +114,7 @@ async def test_bad_increments_are_dropped_and_never_raise(server: Scripted, capl
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405, 422])
 async def test_what_is_refused_is_dropped_and_said_once(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    async with scripted(problem(status, "it is wrong")) as server, AsyncClient(server.url, interval=60.0) as client:
+    async with asking(problem(status, "it is wrong"), interval=60.0) as (server, client):
         for _ in range(3):
             client.incr("a")
             client.incr("a")
@@ -135,7 +135,7 @@ def refuse_bad(status: int, detail: str) -> Any:
 
 @pytest.mark.parametrize("status", [400, 403, 413, 422])
 async def test_one_bad_item_does_not_keep_the_others_from_being_counted(status: int) -> None:
-    async with scripted(refuse_bad(status, "not yours")) as server, AsyncClient(server.url) as client:
+    async with asking(refuse_bad(status, "not yours")) as (server, client):
         for number in range(900):
             client.incr(f"{number}")
         client.incr("bad", 5)
@@ -150,7 +150,7 @@ async def test_one_bad_item_does_not_keep_the_others_from_being_counted(status: 
 
 
 async def test_a_refusal_of_everything_drops_everything() -> None:
-    async with scripted(problem(403, "no")) as server, AsyncClient(server.url) as client:
+    async with asking(problem(403, "no")) as (server, client):
         for number in range(50):
             client.incr(f"{number}")
         assert await client.flush(60)
@@ -160,10 +160,7 @@ async def test_a_refusal_of_everything_drops_everything() -> None:
 
 @pytest.mark.parametrize("status", [403, 429])
 async def test_a_good_name_behind_many_bad_ones_counts(status: int) -> None:
-    async with (
-        scripted(refuse_bad(status, "not this one")) as server,
-        AsyncClient(server.url, interval=FAST) as client,
-    ):
+    async with asking(refuse_bad(status, "not this one"), interval=FAST) as (server, client):
         for number in range(60):
             client.incr(f"bad{number}")
         client.incr("good")
@@ -178,7 +175,7 @@ async def test_the_names_that_a_refusal_names_are_left_out_at_once(status: int) 
         bad = [name for name in asked.body["counters"] if name.startswith("bad")]
         return says(status, {"detail": "no", "counters": bad}, Retry_After="60")() if bad else accepted()()
 
-    async with scripted(answer) as server, AsyncClient(server.url, interval=0.5) as client:
+    async with asking(answer, interval=0.5) as (server, client):
         for number in range(300):
             client.incr(f"bad{number}")
             client.incr(f"{number}")
@@ -204,7 +201,7 @@ async def test_no_batch_holds_up_another(step: Any) -> None:
         poison: Any = step if callable(step) else says(503, b"")
         return (poison if any(name.startswith("bad") for name in names_of(asked)) else accepted())()
 
-    async with scripted(answer) as server, AsyncClient(server.url, interval=FAST, most=20) as client:
+    async with asking(answer, interval=FAST, most=20) as (server, client):
         for number in range(16):
             if number % 4 == 0:
                 client.incr(f"bad{number}")
@@ -243,7 +240,7 @@ async def send_the_first(client: AsyncClient) -> None:
 async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
     """The answer names only the first. The other has the largest delta."""
     rejected = accepted(rejected=[{"counter": "b", "reason": "no room"}], rejected_count=2)
-    async with scripted(accepted(), rejected) as server, AsyncClient(server.url, interval=600.0) as client:
+    async with asking(accepted(), rejected, interval=600.0) as (_, client):
         await send_the_first(client)
         for _ in range(4):
             client.incr("a")
@@ -255,7 +252,7 @@ async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.
         assert "no room" in (await warnings(caplog, 1))[0]
     for named in ({"index": 1}, {"counter": "a"}):
         two = accepted(rejected=[named | {"reason": "no room"}, {"counter": "a", "reason": "no room"}])
-        async with scripted(accepted(), two) as server, AsyncClient(server.url, interval=600.0) as client:
+        async with asking(accepted(), two, interval=600.0) as (_, client):
             await send_the_first(client)
             for number in range(6):
                 client.incr("a", id="xyyzzz"[number])
@@ -266,7 +263,7 @@ async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.
 @pytest.mark.parametrize("refused", [True, False])
 async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls(refused: bool) -> None:
     later = problem(422, "no") if refused else problem(503, "later", Retry_After="60")
-    async with scripted(accepted(), later) as server, AsyncClient(server.url, interval=0.3) as client:
+    async with asking(accepted(), later, interval=0.3) as (server, client):
         for _ in range(5):
             client.incr("a", 2**53 - 1)
         await server.until_asked(2)
@@ -276,10 +273,7 @@ async def test_the_rest_of_a_large_sum_has_its_share_of_the_calls(refused: bool)
 
 
 async def test_retry_after_is_honoured_also_while_somebody_waits() -> None:
-    async with (
-        scripted(problem(503, "later", Retry_After="1"), accepted()) as server,
-        AsyncClient(server.url) as client,
-    ):
+    async with asking(problem(503, "later", Retry_After="1"), accepted()) as (_, client):
         begun = time.monotonic()
         client.incr("a")
         assert await client.flush(60)
@@ -293,7 +287,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
     def answer() -> web.StreamResponse:
         return accepted()() if room else problem(503, "the broker is away")()
 
-    async with scripted(answer) as server, AsyncClient(server.url, interval=WHOLE, most=1) as client:
+    async with asking(answer, interval=WHOLE, most=1) as (server, client):
         client.incr("a")
         await server.until_asked()
         client.incr("b")
@@ -359,7 +353,7 @@ async def test_a_client_that_is_forgotten_sends_what_it_holds(server: Scripted) 
 
 
 async def test_a_server_that_hangs_does_not_hold_the_end_up() -> None:
-    async with scripted("hang") as server, AsyncClient(server.url, interval=WHOLE) as client:
+    async with asking("hang", interval=WHOLE) as (server, client):
         client.incr("a")
         await server.until_asked()
         async with asyncio.timeout(60):  # it never answers, and the attempt would end later

@@ -18,15 +18,12 @@ import pytest
 
 from countersink import AsyncClient, Client, RejectedError, RequestError, UnavailableError, transport
 from countersink.interrupts import start
-from tests.unit.client.scripted import accepted, asked_on, problem, says, scripted, serving
+from tests.unit.client.scripted import accepted, asked_on, asking, problem, says, scripted, serving
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 507])
 async def test_later_is_tried_again_under_the_same_id(status: int) -> None:
-    async with (
-        scripted(problem(status, "later"), says(status, b"<html>"), "cut", accepted()) as server,
-        AsyncClient(server.url) as client,
-    ):
+    async with asking(problem(status, "later"), says(status, b"<html>"), "cut", accepted()) as (server, client):
         answer = await client.increment("a")
     assert answer.accepted == 1
     assert {asked.body["id"] for asked in server.asked} == {answer.id}
@@ -34,7 +31,7 @@ async def test_later_is_tried_again_under_the_same_id(status: int) -> None:
 
 
 async def test_each_increment_without_an_id_gets_one_of_its_own() -> None:
-    async with scripted(accepted()) as server, AsyncClient(server.url) as client:
+    async with asking(accepted()) as (server, client):
         for _ in range(3):
             await client.increment("a")
         await client.increment("a", id="mine")
@@ -44,17 +41,14 @@ async def test_each_increment_without_an_id_gets_one_of_its_own() -> None:
 
 
 async def test_a_batch_is_tried_again_under_the_same_key() -> None:
-    async with scripted("cut", problem(503, "later"), accepted()) as server, AsyncClient(server.url) as client:
+    async with asking("cut", problem(503, "later"), accepted()) as (server, client):
         answer = await client.increment_many({"a": 2})
     assert {asked.headers["Idempotency-Key"] for asked in server.asked} == {answer.id}
     assert [asked.body for asked in server.asked] == [{"counters": {"a": 2}}] * 3
 
 
 async def test_retry_after_is_honoured() -> None:
-    async with (
-        scripted(problem(503, "later", Retry_After="1"), accepted()) as server,
-        AsyncClient(server.url) as client,
-    ):
+    async with asking(problem(503, "later", Retry_After="1"), accepted()) as (_, client):
         begun = time.monotonic()
         await client.increment("a")
         assert time.monotonic() - begun >= 1.0
@@ -62,7 +56,7 @@ async def test_retry_after_is_honoured() -> None:
 
 async def test_a_page_does_not_wait_long_for_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("countersink.calls.READ_PATIENCE", 2.0)  # as it is outside of tests
-    async with scripted(problem(503, "later", Retry_After="3")) as server, AsyncClient(server.url) as client:
+    async with asking(problem(503, "later", Retry_After="3")) as (server, client):
         reads = (client.get("a"), client.get_many(["a"]), client.top(), client.series("a"), anext(client.list()))
         for read in reads:
             with pytest.raises(UnavailableError):
@@ -72,8 +66,7 @@ async def test_a_page_does_not_wait_long_for_a_read(monkeypatch: pytest.MonkeyPa
 
 async def test_a_retry_after_that_is_longer_than_the_patience_is_not_waited_for() -> None:
     async with (
-        scripted(problem(507, "the disk is full: free some space", Retry_After="1000")) as server,
-        AsyncClient(server.url, patience=500) as client,
+        asking(problem(507, "the disk is full: free some space", Retry_After="1000"), patience=500) as (_, client),
         asyncio.timeout(60),
     ):
         with pytest.raises(UnavailableError, match=r"^the disk is full: free some space$") as raised:
@@ -83,10 +76,7 @@ async def test_a_retry_after_that_is_longer_than_the_patience_is_not_waited_for(
 
 @pytest.mark.parametrize("retry_after", ["", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "²", "-1"])
 async def test_a_retry_after_that_is_no_number_is_no_error(retry_after: str) -> None:
-    async with (
-        scripted(problem(503, "later", Retry_After=retry_after), accepted()) as server,
-        AsyncClient(server.url) as client,
-    ):
+    async with asking(problem(503, "later", Retry_After=retry_after), accepted()) as (_, client):
         assert (await client.increment("a")).accepted == 1
 
 
@@ -107,7 +97,7 @@ def test_a_retry_after_may_be_a_date(headers: dict[str, str], seconds: float) ->
 async def test_an_error_says_under_which_id_it_is_safe_to_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()  # by each look at the clock
     monkeypatch.setattr("countersink.client.now", lambda: float(next(seconds)))
-    async with scripted(problem(503, "later")) as server, AsyncClient(server.url, patience=5) as client:
+    async with asking(problem(503, "later"), patience=5) as (server, client):
         with pytest.raises(UnavailableError) as one:
             await client.increment("a")
         first = len(server.asked)
@@ -120,7 +110,7 @@ async def test_an_error_says_under_which_id_it_is_safe_to_send_again(monkeypatch
 
 async def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("countersink.client.SHORTEST_TRY", 1.0)
-    async with scripted("hang") as server, AsyncClient(server.url, patience=0) as client:
+    async with asking("hang", patience=0) as (_, client):
         async with asyncio.timeout(60):
             with pytest.raises(UnavailableError, match="took longer than 1 seconds"):
                 await client.increment("a")
@@ -137,10 +127,7 @@ async def test_nobody_there_is_an_error_that_says_so() -> None:
 
 
 async def test_a_cancelled_request_ends_at_once() -> None:
-    async with (
-        scripted(problem(503, "later", Retry_After="10")) as server,
-        AsyncClient(server.url, patience=60) as client,
-    ):
+    async with asking(problem(503, "later", Retry_After="10"), patience=60) as (_, client):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await client.increment("a")
@@ -148,7 +135,7 @@ async def test_a_cancelled_request_ends_at_once() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 414, 422])
 async def test_a_refusal_is_an_error_at_once_with_its_detail(status: int) -> None:
-    async with scripted(problem(status, "it is wrong")) as server, AsyncClient(server.url) as client:
+    async with asking(problem(status, "it is wrong")) as (server, client):
         with pytest.raises(RejectedError, match=r"^it is wrong$") as raised:
             await client.increment("a")
     assert len(server.asked) == 1
@@ -165,7 +152,7 @@ async def test_a_refusal_is_an_error_at_once_with_its_detail(status: int) -> Non
     ],
 )  # fmt: skip
 async def test_a_server_that_is_not_countersink_is_an_error_at_once(answer: object) -> None:
-    async with scripted(answer) as server, AsyncClient(server.url) as client:  # type: ignore[arg-type] # a step
+    async with asking(answer) as (server, client):  # type: ignore[arg-type] # a step
         for ask in (client.increment("a"), client.get("a"), client.get_many(["a"]), client.receipt("r")):
             with pytest.raises(RejectedError, match="is the URL right"):
                 await ask
@@ -188,7 +175,7 @@ def test_a_client_can_not_be_copied(kind: Any, duplicate: Any) -> None:
 
 
 async def test_requests_that_hang_hold_up_no_flush_and_streams_no_request() -> None:
-    async with scripted(*["hang"] * 80, accepted()) as server, AsyncClient(server.url) as client:
+    async with asking(*["hang"] * 80, accepted()) as (server, client):
         gets = [asyncio.create_task(client.get("a")) for _ in range(32)]
         streams: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
         async with asyncio.timeout(60):
@@ -197,7 +184,7 @@ async def test_requests_that_hang_hold_up_no_flush_and_streams_no_request() -> N
             assert await client.flush(60)
         for task in (*gets, *streams):
             task.cancel()
-    async with scripted(*["hang"] * 48, accepted()) as server, AsyncClient(server.url) as client:
+    async with asking(*["hang"] * 48, accepted()) as (server, client):
         streams = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
         async with asyncio.timeout(60):
             await server.until_asked(48)

@@ -95,14 +95,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await one.database.close()
 
 
-async def test_a_negative_delta_that_is_pending_makes_place_for_the_next(world: World) -> None:
-    await world.store_directly({"a": 10, "b": 9, "c": 8, "d": 7})
-    await world.publish({"a": -5, "b": -5})
-    await world.check(limit=2)
-    await world.publish({"d": 2})
-    await world.check(limit=1)
-
-
 async def test_equal_totals_are_in_the_order_of_names_and_a_zero_is_a_value(world: World) -> None:
     await world.store_directly({"b": 0, "a": 0, "d": -1, "c": 3})
     await world.store.raise_shards("aa", 3)

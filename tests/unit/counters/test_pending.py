@@ -1,18 +1,36 @@
-"""The overlay of a broker in memory agrees with the simplest model that could be right."""
+"""What is pending: views agree with the simplest model, are summed on from earlier ones, and have names in order."""
 
 import tracemalloc
+from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.counters import pending as overlay
-from shared.counters.pending import Pending
-from shared.model.buckets import BrokerMillis, Instant
+from shared.counters import pending as module
+from shared.counters import reader
+from shared.counters.pending import (
+    NAMES_AT_ONCE,
+    Base,
+    EntryLog,
+    NameIndex,
+    Pending,
+    in_blocks,
+    keys_of,
+    pending_since,
+)
+from shared.counters.reader import Reader
+from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import BrokerMillis, Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Delivery, Entry, Envelope, Increment
+from shared.model.words import Delivery, Entry, Envelope, Increment, Total, View
 from shared.wire.codec import decode, encode
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.store import MemoryStore
 
 NAMES = ("a", "ab", "b", "c")
 COUNTERS = st.sampled_from(NAMES)
@@ -120,7 +138,7 @@ def test_an_ack_leaves_other_counters_their_bases() -> None:
 def test_it_remembers_floors_of_so_many_counters_and_then_raises_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded; too high a floor costs a read, too low a one would cost an increment."""
     most, pending = 50, Pending()
-    monkeypatch.setattr(overlay, "MOST_FLOORS", most)
+    monkeypatch.setattr(module, "MOST_FLOORS", most)
     for number in range(3 * most):
         pending.add(number, Envelope(f"e{number}", {f"n{number}": 1}))
         pending.settle([number], Instant(number + 1))
@@ -177,3 +195,129 @@ def test_messages_of_many_counters_take_so_many_times_their_bytes(name: str, tim
     finally:
         tracemalloc.stop()
     assert now < times * sum(len(message.data) for message in messages)
+
+
+ROUNDS = 5_000
+
+
+def base(random: Random, view: View) -> Base:
+    """A base of the view, which found some of its entries applied, and others dead."""
+    keys = keys_of(view)
+    settled = {key for key in keys if random.random() < 0.3}
+    dead = tuple([replace(one, confirmed=True) for one in view.entries if random.random() < 0.2])
+    time = Instant(random.randint(0, 9))
+    return Base(time, WallSeconds(0), StoreMillis(0), Total(0, 1, dead=dead), {*keys}, settled, Monotonic(0))
+
+
+def envelope(random: Random, number: int) -> Envelope:
+    """Most only add to sums, and have an id of their own."""
+    rare = random.random() < 0.1
+    keyed = (Increment("a", random.randint(-9, 9), random.choice("xy")),) if random.random() < 0.1 else ()
+    name = "again" if rare else f"e{number}"
+    return Envelope(name, {"a": random.randint(-9, 9), "b": 1}, keyed=keyed, retried=rare and random.random() < 0.5)
+
+
+def test_it_is_as_if_all_had_been_summed_anew() -> None:
+    summed_on = 0
+    for seed in range(ROUNDS):
+        random = Random(seed)
+        overlay, there = Pending(), list[int]()
+        earlier = overlay.view("a")
+        found, before = base(random, earlier), 0
+        for number in range(1, random.randint(2, 15)):
+            step = random.choice(["add", "add", "begin", "confirm", "confirm", "withdraw", "settle", "read", "raise"])
+            if step in {"add", "begin"}:
+                there.append(number)
+                overlay.add(number, envelope(random, number), confirmed=step == "add")
+            elif step == "read":
+                earlier = overlay.view("a")
+                found = base(random, earlier)
+                before = module.pending(found, earlier) or 0
+            elif step == "raise":
+                overlay.raise_floor("a", Instant(random.randint(0, 9)))
+            elif there and step == "confirm":
+                overlay.confirm(random.choice(there))
+            elif there:
+                gone = there.pop(random.randrange(len(there)))
+                overlay.settle([gone], Instant(random.randint(0, 9))) if step == "settle" else overlay.withdraw(gone)
+            view = overlay.view("a")
+            more = pending_since(found, before, earlier, view) if module.pending(found, earlier) is not None else None
+            if more is not None:
+                assert more == module.pending(found, view), seed
+                summed_on += len(view.entries) > len(earlier.entries)
+    assert summed_on > ROUNDS / 10
+
+
+async def test_a_read_after_each_write_sums_only_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each read would take as long as everything that waits."""
+    clock = ManualClock()
+    broker = MemoryBroker(clock)
+    asked = list[View]()
+
+    def anew(base: Base, view: View, *each: Any) -> int | None:
+        asked.append(view)
+        return module.pending(base, view, *each)
+
+    monkeypatch.setattr(reader, "pending", anew)
+    written = ProcessOverlay(clock, exact=True)
+    for overlay in (MemoryOverlay(broker), written):
+        asked.clear()
+        read = Reader(MemoryStore(clock), overlay, clock, 1.0)
+        await read.read(["a"])
+        for number in range(1, 50):
+            envelope = Envelope(f"e{number}", {"a": 2})
+            if overlay is written:
+                async with written.entered([envelope]):
+                    assert [one.pending for one in await read.read(["a"])] == [2 * number - 2]
+            else:
+                await broker.publish([encode(envelope)])
+            assert [one.pending for one in await read.read(["a"])] == [2 * number]
+        assert len(asked) <= 2
+
+
+def test_logs_that_part_do_not_see_each_others_entries() -> None:
+    one, two, three = Entry("1", 1), Entry("2", 2), Entry("3", 3)
+    first = EntryLog([one])
+    second, other = first.grown([two], ()), first.grown([three], ())
+    assert [*first] == [one]
+    assert [*second] == [one, two]
+    assert [*other] == [one, three]
+    assert second.since(first) == [two]
+    assert other.since(second) is None
+    assert first.since(second) is None
+    assert second.grown((), [three]) == (one, two, three)
+
+
+WORDS = st.text("abc€", min_size=1, max_size=4)
+
+
+@given(
+    begun=st.sets(WORDS),
+    changes=st.lists(st.tuples(st.booleans(), WORDS), max_size=80),
+    prefix=st.text("abc€", max_size=2),
+    after=st.text("abc€", max_size=3),
+    limit=st.one_of(st.none(), st.integers(1, 9)),
+)
+def test_pages_are_those_of_a_sorted_set(
+    begun: set[str], changes: list[tuple[bool, str]], prefix: str, after: str, limit: int | None
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK", 2)
+        patch.setattr(module, "NAMES_AT_ONCE", 4)
+        for index in (NameIndex([*in_blocks([*begun])][-1]), NameIndex()):
+            names = set(begun)
+            for name in begun:
+                index.add(name)
+            for comes, name in changes:
+                (index.add if comes else index.discard)(name)
+                (names.add if comes else names.discard)(name)
+            expected = sorted(name for name in names if name.startswith(prefix) and name > after)
+            assert index.page(prefix, after, limit) == expected[:limit]
+
+
+def test_it_is_sorted_in_steps() -> None:
+    names = [str(number) for number in range(50_000)]
+    steps = [*in_blocks(names)]
+    assert len(steps) > 2 * 50_000 / NAMES_AT_ONCE
+    assert [name for block in steps[-1] for name in block] == sorted(names)
+    assert not any(steps[:-1])

@@ -86,28 +86,22 @@ async def test_a_floor_that_the_store_shows_only_a_little_later_is_waited_for() 
     await asyncio.gather(reader.read(["a"]), series.read(everything("a")))
 
 
-async def test_a_counter_was_read_lately_for_a_minute_after_it_was_looked_up() -> None:
+async def test_a_counter_was_read_lately_for_a_minute_after_it_or_its_series_was_looked_up() -> None:
     clock = ManualClock()
-    reader = Reader(MemoryStore(clock), MemoryOverlay(MemoryBroker(clock)), clock, 1.0)
-    assert not reader.read_lately({"a", "b"})
-    await reader.read(["a"])
-    assert reader.read_lately({"a", "b"})
-    assert not reader.read_lately({"b"})
-    clock.turn(60)
-    assert reader.read_lately({"a"})
-    clock.turn(1)
-    assert not reader.read_lately({"a"})
-
-
-async def test_so_was_one_whose_series_was_read() -> None:
-    clock = ManualClock()
-    series = SeriesReader(MemoryStore(clock), MemoryOverlay(MemoryBroker(clock)), clock, rules_of("=day/30d"))
-    assert not series.read_lately({"a"})
-    await series.read(series.range("a", "day", None, None))
-    assert series.read_lately({"a", "b"})
-    assert not series.read_lately({"b"})
-    clock.turn(61)
-    assert not series.read_lately({"a"})
+    store, overlay = MemoryStore(clock), MemoryOverlay(MemoryBroker(clock))
+    reader, series = Reader(store, overlay, clock, 1.0), SeriesReader(store, overlay, clock, rules_of("=day/30d"))
+    for lately, read in (
+        (reader.read_lately, reader.read(["a"])),
+        (series.read_lately, series.read(series.range("a", "day", None, None))),
+    ):
+        assert not lately({"a", "b"})
+        await read
+        assert lately({"a", "b"})
+        assert not lately({"b"})
+        clock.turn(60)
+        assert lately({"a"})
+        clock.turn(1)
+        assert not lately({"a"})
 
 
 class HeldOpen(MemoryStore):
@@ -245,24 +239,16 @@ async def test_a_counter_that_moves_is_listed(place: str) -> None:
     assert await AllNames(MovingStore(moving), MovingOverlay(moving)).page("", "", 10) == ["a"]
 
 
-async def test_an_overlay_that_is_not_shared_lists_what_it_has() -> None:
-    clock = ManualClock()
-    names = AllNames(MemoryStore(clock), ProcessOverlay(clock))
-    assert await names.page("", "", 10, exact=True) == []
-
-
-async def test_an_overlay_that_should_see_everything_and_does_not_is_an_error() -> None:
-    clock = ManualClock()
-    overlay = ProcessOverlay(clock)
-    overlay.shared = True
-    with pytest.raises(InexactError):
-        await AllNames(MemoryStore(clock), overlay).page("", "", 10, exact=True)
-
-
-@pytest.mark.parametrize(("shared", "exact"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(("shared", "exact"), [(True, True), (True, False), (False, True), (False, False)])
 async def test_a_list_says_whether_it_may_lack_names(shared: bool, exact: bool) -> None:
+    """An overlay that is not shared lists what it has. If it should see everything and does not, a page is an error."""
     clock = ManualClock()
     overlay = ProcessOverlay(clock, exact=exact)
     overlay.shared = shared
     names = AllNames(MemoryStore(clock), overlay)
     assert await names.under([""], 10) == ([], shared and exact)
+    if shared and not exact:
+        with pytest.raises(InexactError):
+            await names.page("", "", 10, exact=True)
+    else:
+        assert await names.page("", "", 10, exact=True) == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Collection
 
 import pytest
 
@@ -23,6 +22,7 @@ from shared.model.errors import (
 from shared.model.receipts import DAY, key_of_set, read_note
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.retry import Backoff
+from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.store import MemoryStore
 
@@ -116,13 +116,9 @@ async def test_a_set_that_got_no_answer_from_the_store_is_doubtful() -> None:
         await Parts(Mute).setter.set("a", ChangeRequest(SET, 7))
 
 
-class Full(MemoryStore):
-    async def apply(self, commit: Commit) -> Instant:
-        raise StorageFullError("no room")
-
-
 async def test_a_full_disk_is_said_at_once() -> None:
-    parts = Parts(Full)
+    parts = Parts()
+    parts.store.apply = failing(StorageFullError("no room"))  # type: ignore[method-assign,assignment]
     begun = parts.clock.monotonic()
     with pytest.raises(StorageFullError):
         await parts.setter.set("a", ChangeRequest(SET, 7))
@@ -157,16 +153,11 @@ async def test_a_limit_after_a_commit_that_may_come_late_is_no_promise_that_noth
     assert await parts.value() == 7
 
 
-class LimitedOverlay(ProcessOverlay):
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        raise OverloadedError("too much waits to be written")
-
-
-async def test_a_limit_after_the_commit_is_none_either() -> None:
+async def test_a_limit_after_the_commit_is_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts()
-    limited = LimitedOverlay(parts.clock, exact=True)
+    monkeypatch.setattr(parts.overlay, "changed", failing(OverloadedError("too much waits to be written")))
     with pytest.raises(DoubtfulError):
-        await Setter(parts.reader, parts.store, limited, parts.clock, DAY).set("a", ChangeRequest(SET, 7))
+        await parts.setter.set("a", ChangeRequest(SET, 7))
     assert await parts.value() == 7
 
 

@@ -1,4 +1,4 @@
-"""The flusher pulls, commits, acknowledges, buries and gives back."""
+"""The flusher pulls, commits, acknowledges, buries and gives back, and no bug that some messages meet ends it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from flusher.flush.commit_loop import MOST_BUGS
 from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD
 from flusher.service import make_flusher
 from shared.config.settings import Settings
 from shared.model.buckets import Instant
-from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.errors import DamagedError, GoneError, RefusedError, SettingsError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
 from shared.model.words import Commit, Delivery, Envelope, Increment, Message
 from shared.runtime.retry import Stop
+from shared.wire import codec
 from shared.wire.codec import encode
+from tests.http.faults import failing
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
@@ -22,6 +25,8 @@ from tests.world.memory.store import MemoryStore
 from tests.world.parts import parts_of
 
 NOBODY = 60.0
+TOO_LARGE = Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {})
+"""Larger than a window."""
 
 
 async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:
@@ -123,18 +128,17 @@ async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: py
 
 
 async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() -> None:
+    """An ingest whose clock is behind makes nothing older. Where receipts do not expire by it, nothing is old."""
     bench = Bench(ages=True)
     await bench.published_ago("old", 8 * DAY)
     await bench.published_ago("young", 7 * DAY)
-    await bench.flush()
-    assert await bench.total() == 1
+    await bench.flush(Envelope("behind", {"a": 10}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
+    assert await bench.total() == 11
     assert "older than receipts" in bench.broker.buried()["1"]
-
-
-async def test_an_ingest_whose_clock_is_behind_makes_nothing_older() -> None:
-    bench = Bench(ages=True)
-    await bench.flush(Envelope("behind", {"a": 1}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
-    assert await bench.total() == 1
+    forever = Bench(ages=False)
+    await forever.published_ago("old", 800 * DAY)
+    await forever.flush()
+    assert await forever.total() == 1
 
 
 class Apart(MemoryStore):
@@ -213,13 +217,6 @@ async def test_a_commit_has_as_much_as_its_store_takes(one_file: bool, most: int
     assert await bench.total() == 12 * each
 
 
-async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
-    bench = Bench(ages=False)
-    await bench.published_ago("old", 800 * DAY)
-    await bench.flush()
-    assert await bench.total() == 1
-
-
 async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed() -> None:
     bench = Bench()
     await bench.publish(Envelope("e1", {"a": 1}, {}))
@@ -235,8 +232,7 @@ async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed(
 async def test_a_full_window_is_pulled_into_no_further() -> None:
     """A message alone may be larger than the window; a second one waits until it is flushed."""
     bench = Bench()
-    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
-    await bench.publish(Envelope("e2", {"a": 1}, {}))
+    await bench.publish(TOO_LARGE, Envelope("e2", {"a": 1}, {}))
     assert await bench.flusher.pull_once(0) == 1
     assert bench.flusher.due()
 
@@ -265,23 +261,6 @@ async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_
     assert bench.pauses[0] < bench.pauses[-1]
 
 
-class Picky(MemoryStore):
-    """Refuses two of the counters."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        if any(add.counter in {"x13", "x14"} for add in commit.adds):
-            raise RefusedError("not this one")
-        return await super().apply(commit)
-
-
-async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
-    bench = Bench(Picky)
-    await bench.flush(*(Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in range(40)))
-    assert set(bench.broker.buried()) == {"14", "15"}
-    totals = [await bench.total(f"x{number}") for number in range(40)]
-    assert totals == [0 if number in {13, 14} else 1 for number in range(40)]
-
-
 async def stopped(bench: Bench, drain: float) -> None:
     """It runs until it holds something, and is told to stop."""
     stop = Stop()
@@ -301,33 +280,118 @@ async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
     assert bench.broker.unburied() == 0
 
 
-class Stuck(MemoryStore):
-    """Never answers."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
 async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
-    bench = Bench(Stuck)
+    bench = Bench()
+    bench.store.apply = lambda _: asyncio.Event().wait()  # type: ignore[method-assign,assignment,return-value]
     await bench.publish(Envelope("e1", {"a": 1}, {}))
     await stopped(bench, 0.05)
     (again,) = await bench.broker.pull(10, 10**6, 0)
     assert again.attempt == 2
 
 
-class Broken(MemoryStore):
-    """Has a mistake in it."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        raise LookupError("a mistake")
-
-
 async def test_a_task_that_dies_ends_the_flusher() -> None:
     """Nobody is left to believe that it is at work."""
-    bench = Bench(Broken)
-    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
+    bench = Bench()
+    bench.store.apply = failing(LookupError("a mistake"))  # type: ignore[method-assign,assignment]
+    await bench.publish(TOO_LARGE)
     with pytest.raises(ExceptionGroup) as died:
         await asyncio.wait_for(bench.flusher.run(Stop(), NOBODY), 60)
     assert died.group_contains(LookupError, match="a mistake")
+
+
+class Guilty(MemoryStore):
+    """Stumbles over two of the counters: before the commit, or after it."""
+
+    before: Exception | None = None
+
+    async def apply(self, commit: Commit) -> Instant:
+        stumbles = any(add.counter in {"x13", "x14"} for add in commit.adds)
+        if stumbles and self.before:
+            raise self.before
+        time = await super().apply(commit)
+        if stumbles:
+            raise KeyError("after")
+        return time
+
+
+def of(*numbers: int) -> list[Envelope]:
+    return [Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (RefusedError("not this one"), "not this one"),
+        (TypeError("before"), "a bug in Countersink (TypeError('before'))"),
+        (None, None),
+    ],
+    ids=["refused", "a bug before the commit", "a bug after it"],
+)
+async def test_commits_are_halved_until_the_guilty_are_buried_alone_and_all_others_count_once(
+    caplog: pytest.LogCaptureFixture, before: Exception | None, why: str | None
+) -> None:
+    """Where the commit had happened all the same, the receipts tell, and nothing is buried."""
+    bench = Bench(Guilty)
+    bench.store.before = before  # type: ignore[attr-defined] # it is such a store
+    await bench.flush(*of(*range(40)))
+    buried = bench.broker.buried()
+    assert set(buried) == ({"14", "15"} if before else set())
+    assert all(str(why) in said for said in buried.values())
+    assert bench.broker.unburied() == 0
+    totals = [await bench.total(f"x{number}") for number in range(40)]
+    assert totals == [0 if number in {13, 14} and before else 1 for number in range(40)]
+    assert any(record.exc_info for record in caplog.records) or isinstance(before, RefusedError)
+    await bench.flush(*of(3, 13))
+    assert (await bench.total("x3"), await bench.total("x13")) == (1, int(not before)), "no id is counted twice"
+
+
+@pytest.mark.parametrize("broken", [DamagedError("damaged"), OSError("the disk"), MemoryError(), SettingsError("no")])
+async def test_what_is_broken_itself_ends_the_flusher_and_buries_nothing(broken: Exception) -> None:
+    bench = Bench()
+    await bench.publish(*of(1))
+
+    async def stumble(_: Commit) -> int:
+        raise broken
+
+    bench.store.apply = stumble  # type: ignore[method-assign,assignment]
+    await bench.flusher.pull_once(0)
+    with pytest.raises(type(broken)):
+        await bench.flusher.flush_once()
+    assert not bench.broker.buried()
+
+
+async def test_a_bug_that_every_message_meets_ends_the_flusher_before_it_buries_all() -> None:
+    bench = Bench()
+    number = MOST_BUGS + 20
+    await bench.publish(*of(*range(number)))
+    apply = bench.store.apply
+
+    async def stumble(commit: Commit) -> Instant:
+        if commit.adds:
+            raise TypeError("a bug")
+        return await apply(commit)
+
+    bench.store.apply = stumble  # type: ignore[method-assign]
+    while await bench.flusher.pull_once(0):
+        pass
+    with pytest.raises(TypeError):
+        await bench.flusher.flush_once()
+    assert len(await bench.store.dead("", 10 * number)) == MOST_BUGS
+
+
+async def test_a_bug_in_reading_a_message_buries_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = codec.decode
+
+    def stumble(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
+        if delivery.message_id == "2":
+            raise KeyError("x")
+        return read(delivery, topic)
+
+    bench = Bench()
+    await bench.publish(*of(0, 1, 2))
+    monkeypatch.setattr("flusher.flush.flusher.decode", stumble)
+    assert await bench.flusher.pull_once(0) == 3
+    await bench.flusher.flush_once()
+    assert [await bench.total(f"x{number}") for number in range(3)] == [1, 0, 1]
+    assert [*bench.broker.buried()] == ["2"]
+    assert "a bug in Countersink (KeyError('x'))" in bench.broker.buried()["2"]

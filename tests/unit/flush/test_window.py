@@ -83,7 +83,9 @@ def test_a_commit_is_never_larger_than_the_smallest_store_takes() -> None:
         for n in range(4)
     ]
     made = window(*long, *keyed)
-    for plan in commits(made):
+    plans = commits(made)
+    assert max(len(plan.sums) for plan in plans) >= PART_ENTRIES, "the largest envelope fits"
+    for plan in plans:
         assert len(plan.receipt_keys()) + len(plan.sums) <= MOST_IN_COMMIT
         assert sum(len(name) + 100 for name in plan.sums) + 100 * len(plan.receipt_keys()) <= MOST_BYTES_IN_COMMIT
     assert not made.unsettled()
@@ -95,12 +97,6 @@ def test_counters_and_buckets_that_are_in_a_commit_take_room_once() -> None:
     plan = made.plan(10**6, (Rule("", (("hour", Millis(DAY)),)),))
     assert len(plan.envelopes) == 100
     assert len(plan.receipts) + len(plan.sums) + len(plan.buckets) == 2_100
-
-
-def test_the_largest_envelope_fits_alone() -> None:
-    sums = {f"{k}{'x' * 390}": MAX_SUM for k in range(PART_ENTRIES)}
-    (plan,) = commits(window(Envelope("e", sums, {})))
-    assert len(plan.sums) == PART_ENTRIES
 
 
 def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
@@ -119,10 +115,12 @@ def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
     assert [held.delivery.token for held in dead] == ["token0"]
 
 
-def test_a_window_is_due_by_age_by_counters_by_bytes_or_by_messages() -> None:
+def test_a_window_is_due_by_age_by_counters_by_bytes_or_by_messages_and_at_once_if_somebody_waits() -> None:
     policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
     empty, few = Window(), window(Envelope("e", {"a": 1, "b": 1}, {}))
     assert not policy.due(empty, 0.0, 99.0, urgent=False)
+    assert not policy.due(empty, 0.0, 99.0, urgent=True)
+    assert policy.due(few, 10.0, 10.0, urgent=True)
     assert not policy.due(few, 10.0, 10.9, urgent=False)
     assert policy.due(few, 10.0, 11.0, urgent=False)
     assert policy.due(window(Envelope("e", dict.fromkeys("abc", 1), {})), 10.0, 10.0, urgent=False)
@@ -131,13 +129,6 @@ def test_a_window_is_due_by_age_by_counters_by_bytes_or_by_messages() -> None:
     assert policy.due(large, 10.0, 10.0, urgent=False)
     policy.max_messages = 1
     assert policy.due(few, 10.0, 10.0, urgent=False)
-
-
-def test_a_window_for_which_somebody_waits_is_due_at_once() -> None:
-    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
-    few = window(Envelope("e", {"a": 1}, {}))
-    assert policy.due(few, 10.0, 10.0, urgent=True)
-    assert not policy.due(Window(), 0.0, 99.0, urgent=True)
 
 
 def patient(number: int, size: int = 0) -> tuple[Delivery, tuple[Envelope, ...]]:
@@ -162,6 +153,9 @@ def test_windows_grow_while_nobody_waits_and_are_short_again_at_the_first_who_do
     assert policy.due(calm, 0.0, 0.02, urgent=True)
     policy.closed(awaited)
     assert policy.due(calm, 0.0, 1.0, urgent=False)
+    steady = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=1_000)
+    steady.closed(calm)
+    assert steady.due(calm, 0.0, 1.0, urgent=False), "they do not grow where that saves nothing"
 
 
 def test_a_long_window_is_flushed_with_a_quarter_of_the_bytes() -> None:
@@ -173,14 +167,6 @@ def test_a_long_window_is_flushed_with_a_quarter_of_the_bytes() -> None:
     assert not policy.due(window, 0.0, 5.0, urgent=False)
     window.add(*patient(2, size=10))
     assert not policy.due(window, 0.0, 0.9, urgent=False)
-    assert policy.due(window, 0.0, 1.0, urgent=False)
-
-
-def test_windows_do_not_grow_where_that_saves_nothing() -> None:
-    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=1_000)
-    window = Window()
-    window.add(*patient(1))
-    policy.closed(window)
     assert policy.due(window, 0.0, 1.0, urgent=False)
 
 

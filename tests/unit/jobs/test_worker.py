@@ -38,6 +38,7 @@ from shared.model.jobs import (
 from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.retry import Backoff, Stop
+from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
@@ -79,6 +80,17 @@ class Parts:
         now = int(self.clock.now() * 1000)
         await self.jobs.create(Job("j", kind, "", 10, now, StoreMillis(now + lifetime_of_job(kind, LIVE))))
         return Task("j")
+
+    async def begun(self, kind: str = ADD, number: int = 10) -> Job:
+        await self.start()
+        return (await self.standing()).job._replace(kind=kind, number=number)
+
+    async def failed(self, because: str, *, tasks: int | None = None) -> None:
+        """Raise if the job has not ended by a failure for that reason."""
+        standing = await self.standing()
+        assert standing.state == FAILED
+        assert because in standing.why
+        assert tasks in {None, standing.progress.tasks}
 
     async def count(self, *names: str, value: int = 1) -> None:
         adds = tuple(ShardAdd(name, 0, value, 1) for name in names)
@@ -162,8 +174,7 @@ async def test_a_full_shard_is_left_alone() -> None:
 async def test_a_page_that_was_added_to_in_part_gets_the_rest_alone() -> None:
     parts = Parts()
     await parts.count("a", "b", "c")
-    await parts.start()
-    job = (await parts.standing()).job
+    job = await parts.begun()
     await parts.adding()(job, ["b"])
     assert await parts.adding()(job, ["a", "b", "c"]) == PageOutcome(3, 3)
     assert await parts.totals() == {"a": 11, "b": 11, "c": 11}
@@ -177,9 +188,7 @@ async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_m
     assert (await parts.standing()).state == RUNNING
     parts.clock.turn(1)
     await parts.run()
-    standing = await parts.standing()
-    assert (standing.state, standing.progress.tasks) == (FAILED, 1)
-    assert "longer than receipts live" in standing.why
+    await parts.failed("longer than receipts live", tasks=1)
     assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
 
 
@@ -195,44 +204,29 @@ async def test_a_worker_that_stood_still_inside_a_page_changes_nothing_more(monk
 
     monkeypatch.setattr(parts.store, "apply", long_on_its_way)
     await parts.worker.work(await parts.start())
-    standing = await parts.standing()
-    assert standing.state == FAILED
-    assert "longer than receipts live" in standing.why
+    await parts.failed("longer than receipts live")
     assert await parts.totals() == {"a": 1, "b": 1}
 
 
 async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
-    parts = Parts({EXPORT: look_at_nothing})
+    parts = Parts({EXPORT: failing(AssertionError("nothing is left to look at"))})
     task = await parts.start(EXPORT)
     parts.clock.turn(EXPORTS_LIVE / 1_000 - 3_599)
     await parts.worker.work(task)
-    assert (await parts.standing()).state == FAILED
-
-
-async def look_at_nothing(_: Job, names: Sequence[str]) -> PageOutcome:
-    return PageOutcome(len(names))
+    await parts.failed("")
 
 
 async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> None:
-    async def refuse(job: Job, names: Sequence[str]) -> PageOutcome:
-        raise RefusedError(f"nothing of {job.id}, not even {names[0]}")
-
-    parts = Parts({ADD: refuse})
+    parts = Parts({ADD: failing(RefusedError("nothing of it"))})
     await parts.count("a")
     await parts.worker.work(await parts.start())
-    standing = await parts.standing()
-    assert (standing.state, standing.progress.tasks) == (FAILED, 0)
-    assert standing.why.startswith("the page behind '' failed: nothing of j, not even a. Changes that were made stay")
+    await parts.failed("the page behind '' failed: nothing of it. Changes that were made stay", tasks=0)
 
 
 @pytest.mark.parametrize("bug", [OverflowError("too large"), KeyError("x"), RuntimeError()])
 async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """Else each process that takes the task would end by it."""
-
-    async def stumble(job: Job, names: Sequence[str]) -> PageOutcome:
-        raise bug
-
-    parts = Parts({ADD: stumble})
+    parts = Parts({ADD: failing(bug)})
     await parts.count("a")
     await parts.tasks.publish([await parts.start()])
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
@@ -242,10 +236,8 @@ async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.
         await asyncio.sleep(0)
     stop.set()
     await running
-    standing = await parts.standing()
-    assert (standing.state, standing.progress.tasks) == (FAILED, 0)
-    assert f"a bug in Countersink ({bug!r})" in standing.why
-    assert "Changes that were made stay" in standing.why
+    await parts.failed(f"a bug in Countersink ({bug!r})", tasks=0)
+    await parts.failed("Changes that were made stay")
     (error,) = [record for record in caplog.records if record.exc_info]
     assert error.exc_info
     assert error.exc_info[1] is bug
@@ -257,10 +249,7 @@ async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.
     "broken", [DamagedError("damaged"), LostFileError("lost"), OSError("the disk"), MemoryError(), SettingsError("no")]
 )
 async def test_what_is_broken_itself_ends_the_process_and_not_the_job(broken: Exception) -> None:
-    async def stumble(job: Job, names: Sequence[str]) -> PageOutcome:
-        raise broken
-
-    parts = Parts({ADD: stumble})
+    parts = Parts({ADD: failing(broken)})
     await parts.count("a")
     await parts.tasks.publish([await parts.start()])
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
@@ -274,11 +263,7 @@ async def test_what_is_broken_itself_ends_the_process_and_not_the_job(broken: Ex
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
     parts = Parts()
     await parts.count("a")
-
-    async def away(job: Job, names: Sequence[str]) -> PageOutcome:
-        raise TransientError("away")
-
-    parts.worker.visits = {**parts.worker.visits, "polish": away}
+    parts.worker.visits = {**parts.worker.visits, "polish": failing(TransientError("away"))}
     await parts.jobs.create(Job("unknown", "polish", "", created=int(parts.clock.now() * 1000), expires=LATER))
     await parts.tasks.publish([await parts.start(), Task("unknown")])
     waits = 0
@@ -306,8 +291,7 @@ async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
     compacting = Compacting(parts.store, parts.reader, compactor)
     for number in range(3):
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
-    await parts.start()
-    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    job = await parts.begun(COMPACT, 1)
     assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shard")])
     assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
 
@@ -327,8 +311,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     monkeypatch.setattr(parts.store, "compact", never)
     monkeypatch.setattr(parts.store, "ages", ages)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
-    await parts.start()
-    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    job = await parts.begun(COMPACT, 1)
     compacting = Compacting(parts.store, parts.reader, Compactor(parts.store, parts.clock, DAY))
     if age < RETRY_FOR:
         why = "it is written to all the time, on all its shards"
@@ -345,9 +328,7 @@ async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact
     worker = Worker(parts.tasks, parts.jobs, parts.store, parts.names, visits, clock=parts.clock)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
     await worker.work(await parts.start(COMPACT))
-    standing = await parts.standing()
-    assert standing.state == FAILED
-    assert "COUNTERSINK_NDB_WRITERS" in standing.why
+    await parts.failed("COUNTERSINK_NDB_WRITERS")
 
 
 async def test_a_deleted_counter_that_is_removed_just_now_is_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,15 +344,6 @@ async def test_a_deleted_counter_that_is_removed_just_now_is_not_brought_back(mo
 
     monkeypatch.setattr(parts.store, "shards", late)
     assert await existing(parts.store, parts.reader, ["a"], exact=True) == {}
-
-
-async def test_a_job_that_was_forgotten_is_no_more() -> None:
-    parts = Parts()
-    await parts.count("a")
-    task = await parts.start()
-    await parts.jobs.sweep(LATER, 100)
-    await parts.worker.work(task)
-    assert await parts.totals() == {"a": 1}
 
 
 async def test_children_that_were_never_published_are_when_the_task_comes_again() -> None:
@@ -437,9 +409,10 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
     assert set((await parts.totals()).values()) == {11}
 
 
-async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
+async def test_old_jobs_are_forgotten_by_the_stores_time_and_go_no_further() -> None:
     parts = Parts()
-    await parts.start()
+    await parts.count("a")
+    task = await parts.start()
 
     async def step() -> int:
         return await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP)
@@ -451,14 +424,15 @@ async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
     assert await step() == 1
     await sweep_jobs(parts.jobs, parts.store)
     assert await parts.jobs.get("j") is None
+    await parts.worker.work(task)
+    assert await parts.totals() == {"a": 1}
 
 
 async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts()
     await parts.count("b")
     await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
-    adding = parts.adding(lambda most: most - 1)
-    await parts.start()
+    adding, job = parts.adding(lambda most: most - 1), await parts.begun()
     apply = parts.store.apply
 
     async def after_a_compaction(commit: Commit) -> Instant:
@@ -467,6 +441,6 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
         return await apply(commit)
 
     monkeypatch.setattr(parts.store, "apply", after_a_compaction)
-    assert await adding((await parts.standing()).job, ["a", "b"]) == PageOutcome(2, 2)
+    assert await adding(job, ["a", "b"]) == PageOutcome(2, 2)
     assert await parts.store.shards(["a", "b"]) == {"a": 1, "b": 1}
     assert await parts.totals() == {"a": 19, "b": 11}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
@@ -15,6 +16,11 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     database = Database(tmp_path / "countersink.db")
     yield database
     await database.close()
+
+
+@pytest.fixture
+def publisher(database: Database) -> SqlitePublisher:
+    return SqlitePublisher(database, ManualClock(), 10**9)
 
 
 @pytest.fixture

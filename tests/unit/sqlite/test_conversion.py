@@ -4,7 +4,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,11 +16,11 @@ from shared.model.errors import SettingsError
 from shared.model.words import Message
 from shared.sqlite import database, schema
 from shared.sqlite.broker import SqlitePublisher
-from shared.sqlite.data_file import DataFile
-from shared.sqlite.database import Database, _prepare
+from shared.sqlite.database import Database
 from shared.sqlite.schema import FIRST, Step
 from shared.sqlite.setup import SqliteSetup
 from tests.meta.checkout import ROOT
+from tests.unit.sqlite.test_database import prepared_at_once
 from tests.world.manual_clock import ManualClock
 
 NEXT: Final = (Step("7.8.9", "ALTER TABLE shards ADD COLUMN of_a_test INTEGER NOT NULL DEFAULT 0"),)
@@ -167,7 +166,7 @@ async def test_steps_that_fail_change_nothing_and_the_next_start_uses_the_copy(
     monkeypatch.setattr(schema, "STEPS", NEXT)
     await Database(path).close()
     assert state(path) == (FIRST + 1, "7.8.9", 1, 1)
-    assert kept(path).stat().st_ino == copied
+    assert kept(path).stat().st_ino == copied, "the copy is used"
 
 
 def convert_until_killed(path: Path) -> None:
@@ -214,19 +213,5 @@ async def test_the_copy_of_an_earlier_upgrade_is_never_replaced(path: Path, monk
 async def test_many_processes_that_start_at_once_convert_it_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "STEPS", NEXT)
     monkeypatch.setattr(database, "LONGEST_TURN", 60.0)
-    start, errors = threading.Barrier(6), list[BaseException]()
-
-    def convert() -> None:
-        start.wait()
-        try:
-            _prepare(DataFile(path), makes=True)[0].close()
-        except SettingsError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=convert) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    assert prepared_at_once(path) == []
     assert state(path) == (FIRST + 1, "7.8.9", 1, 1)

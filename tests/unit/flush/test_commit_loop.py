@@ -1,19 +1,54 @@
-"""Flushers with different settings on one store count nothing twice."""
+"""Commits: each has a span if an envelope in it has one, and flushers with different settings count nothing twice."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from flusher.flush.commit_loop import PromiseKeeper
+from flusher.flush.commit_loop import PromiseKeeper, apply
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import TOO_OLD, Plan, Window
 from shared.model.buckets import Instant, Millis, Rules
-from shared.model.errors import RefusedError
+from shared.model.errors import AlreadyAppliedError, RefusedError
 from shared.model.receipts import DAY, HOUR, promised
 from shared.model.words import Commit, Envelope
-from tests.world.flushing import Bench
+from shared.runtime.otlp import OtlpTraces
+from shared.runtime.traces import Trace
+from tests.contracts.store import commit
+from tests.processes.collector import Collector, collecting
+from tests.world.flushing import Bench, tools_of
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.store import MemoryStore
+
+PUBLISHED = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
+
+
+@pytest.fixture
+async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
+    async with collecting() as one:
+        for name, value in one.settings.items():
+            monkeypatch.setenv(name, value)
+        yield one
+
+
+async def test_a_commit_that_failed_has_a_span_of_its_own(collector: Collector) -> None:
+    clock, traces = ManualClock(), OtlpTraces("1", collector.settings["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    store, broker = MemoryStore(clock), MemoryBroker(clock)
+    parts = replace(tools_of(store, broker, MemoryOverlay(broker), clock), traces=traces)
+    plain, traced = Envelope("plain", {"a": 1}), Envelope("e", {"a": 1}, traceparent=PUBLISHED.traceparent())
+    await apply(commit(("a", 1), keys=("r1",)), [plain], parts)
+    await apply(commit(("a", 1), keys=("r2",)), [plain, traced], parts)
+    with pytest.raises(AlreadyAppliedError):
+        await apply(commit(("a", 1), keys=("r2",)), [traced], parts)
+    await collector.until(lambda: len(collector.spans) == 2)
+    traces.close()
+    good, bad = collector.spans
+    assert [one.links for one in (good, bad)] == [[PUBLISHED]] * 2
+    assert good.attributes == {"countersink.envelopes": 2, "countersink.links_left_out": 0}
+    assert (good.failed, bad.failed, bad.attributes["error.type"]) == (False, True, "AlreadyAppliedError")
+
 
 SHORT, LONG = Millis(600_000), Millis(31 * DAY)
 MOST_STEPS = 100
