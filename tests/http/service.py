@@ -115,16 +115,18 @@ class Service:
         value: int = reading["value"]
         return value
 
+    async def pages(self, query: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[Any]:
+        """Of a list of counters."""
+        token: str | None = ""
+        while token is not None:
+            answer = await self.ask("GET", f"/v1/counters?{query}&page_token={url_name(token)}", headers=headers)
+            yield answer.json
+            token = answer.json["next_page_token"]
+
     async def totals(self) -> dict[str, int]:
         """Of everything there is."""
-        totals: dict[str, int] = {}
-        token = ""
-        while True:
-            page = (await self.get(f"/v1/counters?max_age=0&limit=1000&page_token={token}")).json
-            totals |= {item["name"]: item["value"] for item in page["counters"]}
-            if page["next_page_token"] is None:
-                return totals
-            token = page["next_page_token"]
+        pages = [page["counters"] async for page in self.pages("max_age=0&limit=1000")]
+        return {item["name"]: item["value"] for page in pages for item in page}
 
     async def send(self, data: bytes, *, hang_up: bool = False) -> bytes:
         """Bytes over a connection of its own; what came back before the server closed it."""

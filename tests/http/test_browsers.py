@@ -9,7 +9,7 @@ import pytest
 
 from tests.http import answer
 from tests.http.both_ways import connected
-from tests.http.keys import SHOP, bearer, keys_file
+from tests.http.keys import SHOP, bearer, guarded, keys_file
 from tests.http.service import Service, running
 
 EVIL: Final = b"Origin: https://evil.example\r\n"
@@ -178,13 +178,12 @@ async def test_and_may_do_nothing_else(service: Service) -> None:
 
 
 async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path) -> None:
-    file, keys = keys_file(
+    async with guarded(
         tmp_path,
         all={},
         site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True, "max_delta": 2},
         other={"scopes": ["write"], "prefixes": ["z:"], "origins": ["https://z.example"], "publishable": True},
-    )
-    async with running(tmp_path, keys_file=str(file)) as service:
+    ) as (service, keys):
         site, batch = keys["site"], b'{"counters": {"page:a": 2}}'
         asked = await ask(
             service, "OPTIONS", f"/v1/increments?key={site}", GOOD + b"Access-Control-Request-Method: POST\r\n"

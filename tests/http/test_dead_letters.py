@@ -20,8 +20,8 @@ from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.http.answer import Answer
 from tests.http.faults import failing
-from tests.http.keys import keys_file
-from tests.http.service import Service, running
+from tests.http.keys import authorization, guarded
+from tests.http.service import Service
 
 RULE = (
     "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'poison%'"
@@ -252,19 +252,13 @@ async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeyp
     assert int(refused.headers["Retry-After"]) >= 1
 
 
-@pytest.mark.parametrize(("method", "target"), [("GET", "/replay"), ("POST", ""), ("DELETE", ""), ("GET", "/drop")])
-async def test_a_wrong_method_is_refused(service: Service, method: str, target: str) -> None:
-    assert (await service.ask(method, f"/v1/dead-letters{target}")).status == 405
-
-
 async def test_a_key_with_prefixes_sees_no_dead_letters_and_can_do_nothing_to_them(tmp_path: Path) -> None:
     """A letter may hold counters of others, and it is replayed or dropped whole."""
-    file, keys = keys_file(tmp_path, ops={}, some={"prefixes": ["poison"]})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, ops={}, some={"prefixes": ["poison"]}) as (service, keys):
         await bury(service, tmp_path, poison(1))
 
         async def ask(who: str, method: str, target: str, body: bytes | None = None) -> Answer:
-            named = {"Authorization": f"Bearer {keys[who]}"}
+            named = authorization(keys[who])
             return await service.ask(method, f"/v1/dead-letters{target}", body, named)
 
         (letter,) = (await ask("ops", "GET", "")).json["dead_letters"]

@@ -19,7 +19,7 @@ from shared.model.errors import UnreadableError
 from shared.model.words import MAX_DELTA, Message
 from shared.wire import codec
 from tests.http.answer import Answer
-from tests.http.keys import keys_file
+from tests.http.keys import authorization, guarded
 from tests.http.service import Service, running
 from tests.http.test_messages_agree import alike
 
@@ -267,33 +267,34 @@ async def test_the_answer_comes_when_and_as_it_is_asked_for(service: Service) ->
 
 
 async def test_an_event_is_of_the_owner_of_the_key_and_within_its_prefixes(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, one={"owner": "one"}, two={"owner": "two"}, none={}, narrow={"prefixes": ["b:"]})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, one={"owner": "one"}, two={"owner": "two"}, none={}, narrow={"prefixes": ["b:"]}) as (
+        service,
+        keys,
+    ):
         receipts = {}
         for who in ("one", "two", "none", "one"):
-            auth = {"Authorization": f"Bearer {keys[who]}"}
+            auth = authorization(keys[who])
             answer = await send(service, "binary", event({"counter": "a"}), **auth)
             assert answer.status == 202
             receipts[who] = answer.json["receipt"]
-        narrow = {"Authorization": f"Bearer {keys['narrow']}"}
+        narrow = authorization(keys["narrow"])
         refused = await send(service, "batch", event({"counter": "b:1"}, "3"), event({"counter": "a"}, "4"), **narrow)
         assert refused.status == 403
         assert (await send(service, "binary", event({"counter": "b:1"}, "3"))).status == 401
         await service.apply()
         url = "/v1/counters/a?max_age=0"
-        auth = {"Authorization": f"Bearer {keys['none']}"}
+        auth = authorization(keys["none"])
         assert (await service.ask("GET", url, headers=auth)).json["value"] == 3
         for who, receipt in receipts.items():
             for asks in ("one", "two", "none"):
-                auth = {"Authorization": f"Bearer {keys[asks]}"}
+                auth = authorization(keys[asks])
                 found = await service.ask("GET", f"/v1/receipts/{receipt}", headers=auth)
                 assert found.status == (200 if asks == who else 404)
 
 
 async def test_a_batch_of_owned_events_has_a_receipt_that_fits_into_a_url(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, one={"owner": "one"})
-    async with running(tmp_path, keys_file=str(file)) as service:
-        auth = {"Authorization": f"Bearer {keys['one']}"}
+    async with guarded(tmp_path, one={"owner": "one"}) as (service, keys):
+        auth = authorization(keys["one"])
         answer = await bare(service, [plain(id=str(n)) for n in range(MOST_EVENTS)], BATCH, **auth)
         await service.apply()
         found = await service.ask("GET", f"/v1/receipts/{answer.json['receipt']}", headers=auth)

@@ -1,8 +1,9 @@
 """Jobs: something is done to each counter under a prefix, once."""
 
 import asyncio
+import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,18 @@ async def counted(service: Service, *names: str) -> None:
     for number, name in enumerate(names):
         await service.incr(name, b'{"delta": %d}' % (number + 1))
     await service.apply()
+
+
+@contextlib.asynccontextmanager
+async def cut_off(service: Service) -> AsyncIterator[None]:
+    """A worker of the job `j` visits a page, and is killed before it has kept what it did. In the end, all is done."""
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    standing = await service.parts.jobs.get("j")
+    assert standing is not None
+    await service._worker._visit(standing.job, lease.task)
+    yield
+    await service.parts.tasks.give_back([lease.token])
+    await service.work()
 
 
 async def job(service: Service, id_: str) -> Any:
@@ -123,15 +136,6 @@ async def test_it_is_added(service: Service, names: list[str], asked: dict[str, 
     assert (done["state"], done["visited"], done["tasks"]) == ("done", len(names), 1)
 
 
-async def test_deleted_counters_stay_deleted(service: Service) -> None:
-    await counted(service, "p:a", "p:b")
-    await service.ask("DELETE", "/v1/counters/p%3Aa")
-    id_ = (await start(service)).json["id"]
-    await service.work()
-    assert await service.totals() == {"p:b": 12}
-    assert (await job(service, id_))["visited"] == 1
-
-
 @pytest.mark.parametrize("kind", ["reset", "delete"])
 async def test_each_is_set_to_nothing_once_whatever_is_pending(service: Service, kind: str) -> None:
     await counted(service, "p:a", "p:b", "p:c", "q")
@@ -199,14 +203,18 @@ async def test_counters_that_are_only_pending_are_visited(service: Service, kind
         await service.remove()
 
 
-async def test_counters_of_which_all_was_refused_or_deleted_are_not_made_by_an_add(service: Service) -> None:
-    await service.incr("p:deleted")
-    assert (await service.ask("DELETE", "/v1/counters/p:deleted")).status == 200
+async def test_deleted_counters_stay_deleted_whether_they_were_applied_or_only_pending(service: Service) -> None:
+    await counted(service, "p:applied", "p:stays")
+    await service.incr("p:pending")
+    for name in ("p:applied", "p:pending"):
+        assert (await service.ask("DELETE", f"/v1/counters/{name}")).status == 200
     await service.incr("p:there")
-    await start(service)
+    id_ = (await start(service)).json["id"]
     await service.work()
-    await service.apply()
-    assert await service.totals() == {"p:there": 11}
+    assert (await job(service, id_))["visited"] == 2
+    for _ in range(2):
+        assert await service.totals() == {"p:stays": 12, "p:there": 11}
+        await service.apply()
 
 
 async def test_a_retry_that_is_pending_brings_no_deleted_counter_back(service: Service) -> None:
@@ -262,13 +270,8 @@ async def test_a_visit_that_was_cut_off_is_not_repeated_where_it_was_done(servic
     """Before its record: receipts tell."""
     await counted(service, *(f"p:{number}" for number in range(5)))
     await service.post("/v1/jobs", b'{"kind": "reset", "prefix": "p:", "id": "j"}')
-    (lease,) = await service.parts.tasks.pull(1, 0)
-    standing = await service.parts.jobs.get("j")
-    assert standing is not None
-    await service._worker._visit(standing.job, lease.task)
-    await service.incr("p:3", b'{"delta": 9}')
-    await service.parts.tasks.give_back([lease.token])
-    await service.work()
+    async with cut_off(service):
+        await service.incr("p:3", b'{"delta": 9}')
     assert await service.totals() == {"p:0": 0, "p:1": 0, "p:2": 0, "p:3": 9, "p:4": 0}
     assert (await job(service, "j"))["changed"] == 5
 
@@ -297,13 +300,8 @@ async def test_counters_are_brought_down_to_so_many_shards(service: Service) -> 
 async def test_a_compaction_that_was_cut_off_counts_what_it_did(service: Service) -> None:
     await grown(service, a=9, b=3)
     await service.post("/v1/jobs", b'{"kind": "compact", "prefix": "p:", "shards": 1, "id": "j"}')
-    (lease,) = await service.parts.tasks.pull(1, 0)
-    standing = await service.parts.jobs.get("j")
-    assert standing is not None
-    await service._worker._visit(standing.job, lease.task)
-    await service.ask("PUT", "/v1/counters/p%3Ab/shards", b'{"shards": 4}')
-    await service.parts.tasks.give_back([lease.token])
-    await service.work()
+    async with cut_off(service):
+        await service.ask("PUT", "/v1/counters/p%3Ab/shards", b'{"shards": 4}')
     assert (await job(service, "j"))["changed"] == 2
     assert (await service.read("p:b"))["shards"] == 1
 
@@ -357,17 +355,12 @@ async def test_what_a_job_took_away_is_its_result_though_a_worker_was_killed(ser
     await service.incr("p:b c", b'{"delta": 100}')
     counts = await service.totals()
     await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "p:", "id": "j"}))
-    (lease,) = await service.parts.tasks.pull(1, 0)
-    standing = await service.parts.jobs.get("j")
-    assert standing is not None
-    await service._worker._visit(standing.job, lease.task)  # and it is killed before it has kept what it did
-    assert (await service.get("/v1/jobs/j/export")).status == 409
-    await service.ask("DELETE", "/v1/counters/p%3A%22")
-    await service.apply()
-    await service.remove()
-    await service.incr("p:b c", b'{"delta": 7}')
-    await service.parts.tasks.give_back([lease.token])
-    await service.work()
+    async with cut_off(service):
+        assert (await service.get("/v1/jobs/j/export")).status == 409
+        await service.ask("DELETE", "/v1/counters/p%3A%22")
+        await service.apply()
+        await service.remove()
+        await service.incr("p:b c", b'{"delta": 7}')
     assert await before(service) == {name: counts[name] for name in names}
     assert await service.totals() == {"q": 7, "p:b c": 7} | (
         dict.fromkeys(set(names) - {"p:b c", 'p:"'}, 0) if kind == "reset" else {}
@@ -401,15 +394,6 @@ async def test_a_result_whose_receipts_expire_is_not_read(service: Service, monk
     monkeypatch.setattr(service.parts.store, "now", lambda: later)
     expired = await service.get("/v1/jobs/j/export")
     assert (expired.status, expired.json["detail"]) == (409, "the result of this job has expired")
-
-
-async def test_only_what_exports_and_is_done_has_an_export(service: Service) -> None:
-    await start(service, id="j")
-    await service.work()
-    assert (await service.get("/v1/jobs/j/export")).status == 409
-    assert (await service.get("/v1/jobs/none/export")).status == 404
-    assert (await service.get("/v1/jobs/j/import")).status == 404
-    assert (await service.get("/v1/jobs/j/export?page_token=%2B")).status == 422
 
 
 class Blind(SqliteOverlay):
@@ -533,20 +517,18 @@ async def test_an_export_that_is_being_deleted_is_not_read_in_part(
     assert (await service.get("/v1/jobs/e/export")).status == 409
 
 
-async def test_a_job_that_is_done_can_not_be_stopped(service: Service) -> None:
+async def test_a_job_that_is_done_can_not_be_stopped_and_one_that_is_not_there_is_404(service: Service) -> None:
+    assert (await service.get("/v1/jobs")).json == {"jobs": []}
     await start(service, id="j")
     await service.work()
     assert (await service.ask("DELETE", "/v1/jobs/j")).json["state"] == "done"
-    for path, status in (("none", 404), ("a%2Fb", 422), ("j/export", 405), ("j?now=1", 422)):
-        assert (await service.ask("DELETE", f"/v1/jobs/{path}")).status == status
-
-
-async def test_a_job_that_is_not_there_is_404(service: Service) -> None:
-    assert (await service.get("/v1/jobs/none")).status == 404
-    assert (await service.get("/v1/jobs/a%2Fb")).status == 422
-    assert (await service.get("/v1/jobs/")).status == 422
-    assert (await service.get("/v1/jobs")).json == {"jobs": []}
-    assert (await service.ask("PUT", "/v1/jobs/none", b"{}")).status == 405
+    for method, path, status in (
+        *(("DELETE", "none", 404), ("DELETE", "a%2Fb", 422), ("DELETE", "j/export", 405), ("DELETE", "j?now=1", 422)),
+        *(("GET", "none", 404), ("GET", "a%2Fb", 422), ("GET", "", 422), ("PUT", "none", 405)),
+        *(("GET", "j/export", 409), ("GET", "none/export", 404), ("GET", "j/import", 404)),
+        ("GET", "j/export?page_token=%2B", 422),
+    ):
+        assert (await service.ask(method, f"/v1/jobs/{path}")).status == status, (method, path)
 
 
 async def test_a_publish_that_was_lost_is_mended_by_asking_again(service: Service) -> None:

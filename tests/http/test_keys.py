@@ -22,7 +22,7 @@ from shared.config.lists import networks
 from shared.model.errors import SettingsError
 from shared.runtime import metrics
 from tests.http.both_ways import connected, poll, post
-from tests.http.keys import SHOP, bearer, keys_file
+from tests.http.keys import SHOP, authorization, bearer, guarded, keys_file
 from tests.http.service import Service, running
 from tests.world.manual_clock import ManualClock
 
@@ -34,8 +34,8 @@ async def status(service: Service, text: str, name: bytes = b"c") -> int:
 
 
 async def test_keys_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, a={"owner": "o"})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    file = tmp_path / "keys.json"
+    async with guarded(tmp_path, a={"owner": "o"}) as (service, keys):
         tending = asyncio.create_task(service.ingest.tend())
         assert await status(service, keys["a"]) == 202
         second, text = make(id="b", scopes=["write"], owner="o")
@@ -128,11 +128,10 @@ class Changing:
 async def changing(tmp_path: Path) -> AsyncIterator[Changing]:
     clock = ManualClock()
     ends = datetime.fromtimestamp(clock.now() + 50, UTC).isoformat()
-    file, keys = keys_file(tmp_path, a={"expires": ends})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, a={"expires": ends}) as (service, keys):
         assert service.ingest.door._ring is not None
         service.ingest.door._clock = service.ingest.door._ring._clock = clock
-        yield Changing(service, file, clock, keys["a"])
+        yield Changing(service, tmp_path / "keys.json", clock, keys["a"])
 
 
 CHANGES: Final = [("revoked", 401), ("replaced", 401), ("expired", 401), ("narrowed", 503), ("joined", 200)]
@@ -200,8 +199,7 @@ async def test_a_key_that_ends_while_it_waits_sees_no_total(
 
 async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path) -> None:
     clock = ManualClock()
-    file, keys = keys_file(tmp_path, a={"rate": 2}, b={})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, a={"rate": 2}, b={}) as (service, keys):
         ring = service.ingest.door._ring
         assert ring is not None
         ring._buckets["a"]._clock = clock
@@ -212,7 +210,7 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path)
         clock.turn(0.5)
         assert [await status(service, keys["a"]) for _ in range(2)] == [202, 429]
         clock.turn(1)
-        named = {"Authorization": f"Bearer {keys['a']}"}
+        named = authorization(keys["a"])
         for body, expected in ((b'{"counters": {"x": 1, "y": 1, "z": 1, "w": 1}}', 202), (b"not even JSON", 429)):
             found = await service.ask("POST", "/v1/increments", body, named)
             assert found.status == expected
@@ -262,7 +260,7 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
     file, keys = keys_file(tmp_path, ops={}, site=site, writer={"scopes": ["write"]})
     caplog.set_level(logging.DEBUG)
     async with running(tmp_path, keys_file=str(file)) as service:
-        named = {"Authorization": f"Bearer {keys['ops']}"}
+        named = authorization(keys["ops"])
         job = b'{"kind": "reset", "prefix": "a\\n", "id": "j"}'
         for method, target, body in (
             ("PUT", "/v1/counters/a%C3%A9", b'{"value": 5}'),

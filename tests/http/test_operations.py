@@ -1,15 +1,20 @@
-"""The shards of a counter, and what operators ask for."""
+"""The shards of a counter, the processes of the fleet, and what operators ask for."""
 
 from pathlib import Path
 
 import pytest
 
+from shared.fleet.fleet_view import FleetView
+from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from tests.http import contract
 from tests.http.answer import Answer
 from tests.http.faults import failing
 from tests.http.service import Service, running
+from tests.world.manual_clock import ManualClock
+from tests.world.memory.fleet import MemoryFleetBook
+from tests.world.memory.store import MemoryStore
 
 
 async def test_shards_are_raised_and_never_lowered(service: Service) -> None:
@@ -32,7 +37,7 @@ async def test_a_counter_with_many_shards_counts_as_before(service: Service) -> 
     assert (reading["value"], reading["shards"]) == (20, 8)
 
 
-async def test_the_maximum_is_a_setting(tmp_path: Path) -> None:
+async def test_the_most_shards_are_a_setting(tmp_path: Path) -> None:
     async with running(tmp_path, max_shards=3) as service:
         assert (await service.ask("PUT", "/v1/counters/c/shards", b'{"shards": 3}')).status == 200
         assert (await service.ask("PUT", "/v1/counters/c/shards", b'{"shards": 4}')).status == 422
@@ -113,9 +118,48 @@ async def test_metrics_count_what_was_accepted_rejected_and_applied(service: Ser
     await service.apply()
     after = [await _metric(service, name) for name in names]
     assert [int(now - then) for now, then in zip(after, before, strict=True)] == [3, 2, 2, 1]
-
-
-async def test_metrics_are_prometheus_text(service: Service) -> None:
     answer = await service.get("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert b"# TYPE countersink_accepted_increments_total counter" in answer.body
+
+
+async def test_a_file_has_no_list(service: Service) -> None:
+    answer = await service.get("/v1/fleet")
+    assert (answer.status, answer.json["detail"].split(",")[0]) == (404, "this service uses a SQLite file")
+
+
+async def test_each_process_has_its_state(tmp_path: Path) -> None:
+    clock = ManualClock()
+    book = MemoryFleetBook(MemoryStore(clock))
+    looks = FleetView(book, clock, 0.0)
+    async with running(tmp_path, looks=looks) as service:
+        assert (await service.get("/v1/fleet")).json["ingests"] == []
+        await looks.change(lambda fleet, _: fleet.names("nonce", "redis-1", "redis://secret@r"))
+        await looks.change(lambda fleet, _: fleet.joins("b", "topic").joins("a", "topic"))
+        await looks.change(lambda fleet, now: fleet.flushes("f", "topic", now))
+        answer = await service.get("/v1/fleet")
+        assert answer.json["whole"] is True
+        joined = {"topic": "topic", "state": "joined", "spool": False, "struck": None}
+        assert answer.json["ingests"] == [{"id": "a", **joined}, {"id": "b", **joined}]
+        assert answer.json["flushers"] == [{"id": "f", "topic": "topic", "state": "at work", "struck": None}]
+        assert b"secret" not in answer.body
+        await looks.change(lambda fleet, _: fleet.owes("a", "topic", "spool-1"))
+        await looks.change(lambda fleet, _: fleet.strikes("b", StoreMillis(86_400_000)))
+        found = (await service.get("/v1/fleet")).json
+        assert found["whole"] is False
+        assert [(one["state"], one["spool"], one["struck"]) for one in found["ingests"]] == [
+            ("apart", True, None),
+            ("struck", False, "1970-01-02T00:00:00.000Z"),
+        ]
+        await looks.change(lambda fleet, now: fleet.stops("b", now, listed=True))
+        assert [one["state"] for one in (await service.get("/v1/fleet")).json["ingests"]] == ["apart", "stopped"]
+
+
+async def test_it_is_503_while_the_store_does_not_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    book = MemoryFleetBook(MemoryStore(clock))
+    book.look = failing(TransientError("the store is away"))  # type: ignore[method-assign,assignment]
+    async with running(tmp_path, looks=FleetView(book, clock, 0.0)) as service:
+        answer = await service.get("/v1/fleet")
+    assert (answer.status, "Retry-After" in answer.headers) == (503, True)
+    assert "the store is away" in caplog.text

@@ -18,19 +18,13 @@ from tests.http.service import Service, running, url_name
 
 
 async def test_a_counter_never_seen_is_zero_and_does_not_exist(service: Service) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
     reading = await service.read("c")
-    assert reading.pop("as_of")
+    assert before <= datetime.fromisoformat(reading.pop("as_of")) <= datetime.now(UTC)
     assert reading == {
-        "name": "c",
-        "value": 0,
-        "applied": 0,
-        "pending": 0,
-        "exact": True,
-        "shards": 0,
-        "exists": False,
-        "generation": 0,
-        "updated_at": None,
-    }
+        "name": "c", "value": 0, "applied": 0, "pending": 0, "exact": True, "shards": 0, "exists": False,
+        "generation": 0, "updated_at": None,
+    }  # fmt: skip
     assert await service.totals() == {}
 
 
@@ -46,12 +40,6 @@ async def test_a_value_is_applied_and_pending(service: Service) -> None:
     await service.apply()
     reading = await service.read("c")
     assert (reading["value"], reading["applied"], reading["pending"]) == (3, 3, 0)
-
-
-async def test_as_of_is_now(service: Service) -> None:
-    before = datetime.now(UTC).replace(microsecond=0)
-    as_of = datetime.fromisoformat((await service.read("c"))["as_of"])
-    assert before <= as_of <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize("query", ["", "?max_age=60", "?max_age=1e9", "?max_age=0", "?max_age=.5"])
@@ -110,8 +98,6 @@ async def test_several_names_are_answered_in_their_order(service: Service) -> No
 async def test_a_thousand_names_are_most(service: Service) -> None:
     names = "&".join(f"name={number}" for number in range(MOST_NAMED))
     assert len((await service.get(f"/v1/counters?{names}")).json["counters"]) == MOST_NAMED
-    answer = await service.get(f"/v1/counters?{names}&name=x")
-    assert (answer.status, answer.field) == (422, "name")
 
 
 @pytest.mark.parametrize("when", ["pending", "applied", "half"])
@@ -125,17 +111,10 @@ async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, wh
     if when == "applied":
         await service.apply()
     for limit in (1, 2, 3, 7, MOST_LISTED):
-        found: list[str] = []
-        token = ""
-        while True:
-            page = (await service.get(f"/v1/counters?prefix=p:&limit={limit}{token}")).json
-            found += [item["name"] for item in page["counters"]]
-            assert all(item["exists"] for item in page["counters"])
-            if page["next_page_token"] is None:
-                break
-            assert len(page["counters"]) == limit
-            token = f"&page_token={url_name(page['next_page_token'])}"
-        assert found == sorted(names), limit
+        *full, last = [page["counters"] async for page in service.pages(f"prefix=p:&limit={limit}")]
+        assert all(len(page) == limit for page in full)
+        assert all(item["exists"] for page in (*full, last) for item in page)
+        assert [item["name"] for page in (*full, last) for item in page] == sorted(names), limit
 
 
 async def test_a_page_holds_100_unless_told(service: Service) -> None:
@@ -167,24 +146,14 @@ async def test_names_are_found_by_a_part_under_a_prefix_page_by_page(service: Se
     await service.post("/v1/increments", json.dumps({"counters": dict.fromkeys(names, 1)}).encode())
     if when == "applied":
         await service.apply()
-    found, token = [], ""
-    while True:
-        page = (await service.get(f"/v1/counters?contains=home&prefix=page:&limit=1{token}")).json
-        found += [item["name"] for item in page["counters"]]
-        assert len(page["counters"]) == 1
-        assert page["exact"]
-        if page["next_page_token"] is None:
-            break
-        token = f"&page_token={url_name(page['next_page_token'])}"
-    assert found == ["page:a/home", *names[3:]]
+    pages = [page async for page in service.pages("contains=home&prefix=page:&limit=1")]
+    assert all(page["exact"] for page in pages)
+    assert [[item["name"] for item in page["counters"]] for page in pages] == [
+        ["page:a/home"],
+        *([n] for n in names[3:]),
+    ]
     assert len((await service.get("/v1/counters?contains=home")).json["counters"]) == 5
     assert len((await service.get("/v1/counters?contains=")).json["counters"]) == 6
-
-
-async def test_a_part_is_refused_beside_names_and_where_no_name_has_it(service: Service) -> None:
-    for query in ("contains=a&name=b", "contains=a&order=value", f"contains={'x' * 401}"):
-        answer = await service.get(f"/v1/counters?{query}")
-        assert (answer.status, answer.field) == (422, "contains")
 
 
 async def test_without_search_in_the_store_a_part_is_422_and_says_what_to_do(

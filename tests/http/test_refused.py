@@ -98,6 +98,7 @@ BAD_QUERIES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "page_token": (*(f"page_token={it}" for it in ("x", "_w==", "%C3%A9")), "order=value&page_token=YQ=="),
         "prefix": ("name=a&prefix=a", "name=a&prefix="), "max_age": ("max_age=x",), "x": ("x=1",),
         "order": ("order=value&name=a", "order=size"),
+        "contains": ("contains=a&name=b", "contains=a&order=value", f"contains={'x' * (MAX_NAME_BYTES + 1)}"),
         "unused_for": (
             *(f"unused_for={it}" for it in ("1", "-1d", "1d&unused_for=2d")),
             *("order=value&unused_for=1d", "name=a&unused_for=1d"),

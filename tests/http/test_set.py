@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,8 @@ async def audited(service: Service) -> None:
 
 
 async def test_a_counter_is_set_whatever_it_was(service: Service) -> None:
-    assert await put(service, "a/b", 7) == {"name": "a/b", "before": 0, "after": 7}
-    assert await put(service, "a/b", -MAX_DELTA) == {"name": "a/b", "before": 7, "after": -MAX_DELTA}
-    assert await put(service, "a/b", MAX_DELTA) == {"name": "a/b", "before": -MAX_DELTA, "after": MAX_DELTA}
-    assert await put(service, "a/b", 0) == {"name": "a/b", "before": MAX_DELTA, "after": 0}
+    for before, after in pairwise((0, 7, -MAX_DELTA, MAX_DELTA, 0)):
+        assert await put(service, "a/b", after) == {"name": "a/b", "before": before, "after": after}
     reading = await service.read("a/b")
     assert (reading["value"], reading["pending"], reading["exists"]) == (0, 0, True)
     await audited(service)

@@ -58,13 +58,29 @@ class Lines:
     async def until_seen(self, lines: int) -> None:
         await poll(lambda: self.seen() == lines)
 
+    async def totals(self) -> dict[str, int]:
+        """With all lines that were seen."""
+        await self.statsd.sender.send_all()
+        return await self.service.totals()
+
     async def counted(self, *packets: bytes) -> dict[str, int]:
         """The totals after these packets, and all before."""
         before = self.seen()
         self.send(*packets)
         await self.until_seen(before + sum(len(packet.split(b"\n")) for packet in packets))
-        await self.statsd.sender.send_all()
-        return await self.service.totals()
+        return await self.totals()
+
+    async def hangs_up(self, *pieces: bytes, ends: bool = False) -> None:
+        """The service ends the connection over which these come, and says nothing."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+        with contextlib.suppress(ConnectionError):
+            if ends:
+                writer.write_eof()
+            assert await asyncio.wait_for(reader.read(), 60) == b""
+        writer.close()
 
 
 @contextlib.asynccontextmanager
@@ -98,9 +114,8 @@ async def test_a_library_counts_over_udp_and_tcp(lines: Lines) -> None:
                 pipe.incr(f"page.{number % 3}", 2)
         client.close()
     await lines.until_seen(84)
-    await lines.statsd.sender.send_all()
     totals = {"left": -4, "page.0": 40, "page.1": 40, "page.2": 40, "visits": 30}
-    assert await lines.service.totals() == totals
+    assert await lines.totals() == totals
     await lines.service.apply()
     assert await lines.service.totals() == totals
     assert lines.lost() == {}
@@ -157,19 +172,13 @@ async def test_a_stream_may_come_in_pieces(lines: Lines) -> None:
     await lines.until_seen(4)
     assert await reader.read() == b""  # it says nothing, and hangs up
     writer.close()
-    await lines.statsd.sender.send_all()
-    assert await lines.service.totals() == {"a": 15}
+    assert await lines.totals() == {"a": 15}
 
 
 async def test_a_line_without_end_ends_its_connection(lines: Lines) -> None:
-    reader, writer = await asyncio.open_connection(*lines.address)
-    writer.write(b"a:1|c\n" + b"x" * (LONGEST_LINE + 1))
-    with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 60) == b""
-    writer.close()
+    await lines.hangs_up(b"a:1|c\n" + b"x" * (LONGEST_LINE + 1))
     await lines.until_seen(2)
-    await lines.statsd.sender.send_all()
-    assert (await lines.service.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
+    assert (await lines.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
 
 
 HTTP: Final = {
@@ -187,28 +196,16 @@ HTTP: Final = {
 async def test_web_pages_count_nothing(lines: Lines, pieces: str) -> None:
     """A page of any site can make a browser send a request to the port, and choose its body."""
     for number, (what, data) in enumerate(HTTP.items(), 1):
-        reader, writer = await asyncio.open_connection(*lines.address)
-        for piece in [data] if pieces == "whole" else [data[n : n + 1] for n in range(len(data))]:
-            writer.write(piece)
-            await asyncio.sleep(0)
-        with contextlib.suppress(ConnectionError):
-            if not data.endswith(b"\n"):
-                writer.write_eof()
-            assert await asyncio.wait_for(reader.read(), 20) == b"", what
-        writer.close()
+        sent = [data] if pieces == "whole" else [data[n : n + 1] for n in range(len(data))]
+        await lines.hangs_up(*sent, ends=not data.endswith(b"\n"))
         await lines.statsd.sender.send_all()
         assert (lines.seen(), lines.lost()) == (number, {"malformed": number}), what
     assert await lines.service.totals() == {}
 
 
 async def test_a_stream_ends_at_its_first_malformed_line(lines: Lines) -> None:
-    reader, writer = await asyncio.open_connection(*lines.address)
-    writer.write(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
-    with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 20) == b""
-    writer.close()
-    await lines.statsd.sender.send_all()
-    assert await lines.service.totals() == {"a": 3}
+    await lines.hangs_up(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
+    assert await lines.totals() == {"a": 3}
     assert (lines.seen(), lines.lost()) == (7, {"type": 3, "name": 1, "malformed": 1})
 
 
@@ -235,8 +232,7 @@ async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pyt
     assert max(taken.values()) <= streams.MOST_IN_A_TURN + streams.PIECE
     for _, writer in opened:
         writer.close()
-    await lines.statsd.sender.send_all()
-    assert (await lines.service.totals())["a"] == lines.seen()
+    assert (await lines.totals())["a"] == lines.seen()
 
 
 async def test_the_most_silent_connection_makes_room_for_another(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from shared.model.errors import TransientError
 from shared.runtime.clock import SystemClock
 from tests.http import answer
 from tests.http.both_ways import poll
-from tests.http.keys import keys_file
+from tests.http.keys import authorization, guarded, keys_file
 from tests.http.service import Service, running
 from tests.world.manual_clock import ManualClock
 
@@ -357,7 +357,7 @@ async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_p
     file, keys = keys_file(tmp_path, expires={"expires": ends.isoformat()}, all={})
     async with running(tmp_path, keys_file=str(file)) as service:
         service.ingest.door._clock = service.chapter(WatchRoutes)._clock = clock
-        everything, one = ({"Authorization": f"Bearer {keys[name]}"} for name in ("all", "expires"))
+        everything, one = (authorization(keys[name]) for name in ("all", "expires"))
         await service.ask("POST", "/v1/counters/a", headers=everything)
         async with stream(service, target, one) as it:
             assert await it.value() == 1
@@ -370,9 +370,8 @@ async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_p
 
 
 async def test_a_key_sees_only_its_own(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, one={"prefixes": ["p:a", "p:b"]}, all={})
-    async with running(tmp_path, keys_file=str(file)) as service:
-        everything, one = ({"Authorization": f"Bearer {keys[name]}"} for name in ("all", "one"))
+    async with guarded(tmp_path, one={"prefixes": ["p:a", "p:b"]}, all={}) as (service, keys):
+        everything, one = (authorization(keys[name]) for name in ("all", "one"))
         await service.ask("POST", "/v1/increments", b'{"counters": {"p:a": 1, "p:b": 2, "p:c": 3}}', everything)
         for target in ("/v1/counters/p:c/watch", "/v1/watch?name=p:a&name=p:c", "/v1/watch?prefix=q"):
             assert (await service.ask("GET", target, headers=one)).status == 403

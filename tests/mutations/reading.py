@@ -95,7 +95,7 @@ mutation(
 @mutation(
     "the answer to an increment has a total that was read before it was accepted",
     "ingest.api.increments.Totals._join",
-    "tests/http/test_return_value.py",
+    "tests/http/test_waiting.py",
 )
 def _(join: Any) -> Any:
     flights: dict[Any, Any] = {}

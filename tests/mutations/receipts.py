@@ -47,7 +47,7 @@ mutation("receipts say of a commit what was planned for another", "shared.model.
 )
 
 
-_DUPLICATES = "tests/http/test_duplicates.py"
+_DUPLICATES = "tests/http/test_idempotency.py"
 
 
 mutation(

@@ -1,10 +1,99 @@
-"""Many increments: POST /v1/increments."""
+"""Increments: one, POST /v1/counters/{name}, and many, POST /v1/increments."""
 
 import gzip
 import json
+import zlib
+from typing import Final
 
 from ingest.parsing.parse import MOST_IN_BATCH, MOST_REJECTIONS
 from tests.http.service import Service
+
+MOST = 2**53 - 1
+
+
+async def test_the_delta_is_that_of_the_body_or_of_by_or_one(service: Service) -> None:
+    totals: dict[str, int] = {}
+    for number, (body, query, expected) in enumerate(
+        [
+            (None, "", 1),
+            (b"", "", 1),
+            (b" \r\n\t", "", 1),
+            (b"{}", "", 1),
+            (b'{"delta": 3}', "", 3),
+            (b'{"delta": -3}', "", -3),
+            (b'{"delta": 0}', "", 0),
+            (b' {"delta":1} \n', "", 1),
+            (b'{"delta": %d}' % MOST, "", MOST),
+            (b'{"delta": -%d}' % MOST, "", -MOST),
+            (b'{"\\u0064elta": 4}', "", 4),
+            (b'{"id": "x"}', "", 1),
+            (b'{"id": null, "delta": 2}', "", 2),
+            (None, "?by=5", 5),
+            (None, "?by=-5", -5),
+            (None, "?by=%2B5", 5),
+            (None, "?b%79=5", 5),
+            (None, f"?by={MOST}", MOST),
+            (b'{"id": "x"}', "?by=6", 6),
+        ]
+    ):
+        answer = await service.incr(f"{number}", body, query)
+        assert answer.status == 202, (body, query)
+        assert answer.headers["Content-Type"] == "application/json", (body, query)
+        assert answer.json.keys() == {"accepted", "receipt"}, (body, query)
+        totals |= {f"{number}": expected} if expected else {}
+    assert await service.totals() == totals
+    await service.apply()
+    assert await service.totals() == totals
+
+
+async def test_a_body_is_json_whatever_its_content_type(service: Service) -> None:
+    for media_type in ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""]:
+        assert (await service.incr("c", b'{"delta": 2}', Content_Type=media_type)).status == 202, media_type
+    assert await service.value("c") == 8
+
+
+NAMES: Final = [
+    "a", "a/b", "/", "a b", "+", "a+b", "%", "%41", "?x=1&y#z", "page:/home", "é", "\U0001f600", "…", "\u2028",
+    "_", "__", "___", "__x", "x__", "...", "shards", "x" * 400, "é" * 200, '"\\', "a\xa0b",
+]  # fmt: skip
+
+
+async def test_any_name_counts_under_itself(service: Service) -> None:
+    for name in NAMES:
+        assert (await service.incr(name)).status == 202, name
+        assert (await service.read(name))["name"] == name, name
+    assert await service.totals() == dict.fromkeys(NAMES, 1)
+    await service.apply()
+    assert await service.totals() == dict.fromkeys(NAMES, 1)
+    for needlessly_escaped in ("%61%2f%62", "a%2Fb"):
+        await service.post(f"/v1/counters/{needlessly_escaped}")
+    assert await service.value("a/b") == 3
+
+
+async def test_a_body_may_be_compressed(service: Service) -> None:
+    for coding in ["gzip", "GZIP", "x-gzip", "deflate", "identity"]:
+        body = b'{"delta": 9}'
+        packed = {"deflate": zlib.compress(body), "identity": body}.get(coding, gzip.compress(body))
+        assert (await service.incr("c", packed, Content_Encoding=coding)).status == 202, coding
+    assert await service.value("c") == 45
+
+
+async def test_a_client_that_waits_for_100_continue_is_told_to_go_on(service: Service) -> None:
+    body = b'{"delta": 8}'
+    assert (await service.incr("c", body, Expect="100-continue")).status == 202
+    assert await service.value("c") == 8
+
+
+async def test_a_total_may_leave_64_bits(service: Service) -> None:
+    many = b"[" + b",".join([b'{"counter": "c", "delta": %d}' % MOST] * 200) + b"]"
+    for _ in range(6):
+        assert (await service.post("/v1/increments", many)).status == 202
+    assert await service.value("c") == 1200 * MOST
+    assert 1200 * MOST > 2**63
+    await service.apply()
+    reading = await service.read("c")
+    assert (reading["applied"], reading["pending"]) == (1200 * MOST, 0)
+
 
 GOOD = '{"counter": "a", "delta": 2}'
 
@@ -23,25 +112,16 @@ async def test_ndjson_counts_line_by_line(service: Service) -> None:
             body = (between.join([GOOD, '{"counter": "b"}', '{"counter": "a", "id": "i"}']) + end).encode()
             answer = await service.post("/v1/increments", body)
             assert (answer.status, answer.json["accepted"]) == (202, 3), (end, between)
-    assert await service.totals() == {"a": 2 * 16 + 1, "b": 16}, "the id counts once"
+    assert (await service.post("/v1/increments", GOOD.encode())).json["accepted"] == 1, "one line is a batch, too"
+    assert await service.totals() == {"a": 2 * 17 + 1, "b": 16}, "the id counts once"
 
 
-async def test_one_line_is_a_batch_of_one(service: Service) -> None:
-    assert (await service.post("/v1/increments", GOOD.encode())).json["accepted"] == 1
-    assert await service.totals() == {"a": 2}
-
-
-async def test_a_map_counts_entry_by_entry(service: Service) -> None:
-    body = b'{"counters": {"a": 2, "b": -3, "\\u00e9": 0, "a:b": 1}}'
-    answer = await service.post("/v1/increments", body)
-    assert (answer.status, answer.json["accepted"], answer.json["rejected"]) == (202, 4, [])
-    assert await service.totals() == {"a": 2, "b": -3, "a:b": 1}
-
-
-async def test_a_map_with_newlines_is_a_map(service: Service) -> None:
-    body = json.dumps({"counters": {"a": 2, "b": 3}}, indent=2).encode()
-    assert (await service.post("/v1/increments", body)).json["accepted"] == 2
-    assert await service.totals() == {"a": 2, "b": 3}
+async def test_a_map_counts_entry_by_entry_also_if_it_has_newlines(service: Service) -> None:
+    counters = {"a": 2, "b": -3, "\u00e9": 0, "a:b": 1}
+    for number, indent in enumerate((None, 2), 1):
+        answer = await service.post("/v1/increments", json.dumps({"counters": counters}, indent=indent).encode())
+        assert (answer.status, answer.json["accepted"], answer.json["rejected"]) == (202, 4, [])
+        assert await service.totals() == {"a": 2 * number, "b": -3 * number, "a:b": number}
 
 
 BAD_ITEMS = [
@@ -83,13 +163,9 @@ async def test_a_line_that_is_not_json_is_rejected_alone(service: Service) -> No
             answer = await service.post("/v1/increments", "\n".join(lines).encode())
             assert (answer.status, answer.json["accepted"]) == (202, 1), (bad, first)
             assert [item["index"] for item in answer.json["rejected"]] == [lines.index(bad)], (bad, first)
-    assert await service.totals() == {"a": 2 * 10}
-
-
-async def test_a_line_in_bad_utf8_is_rejected_alone(service: Service) -> None:
     answer = await service.post("/v1/increments", GOOD.encode() + b'\n{"counter": "\xff"}')
-    assert (answer.json["accepted"], answer.json["rejected"][0]["index"]) == (1, 1)
-    assert await service.totals() == {"a": 2}
+    assert (answer.json["accepted"], answer.json["rejected"][0]["index"]) == (1, 1), "bad UTF-8"
+    assert await service.totals() == {"a": 2 * 11}
 
 
 async def test_rejections_of_a_map_name_the_counter(service: Service) -> None:

@@ -1,14 +1,18 @@
-"""Metrics of requests: how long they took by route and status, whichever way they go through the server."""
+"""Metrics over HTTP: how long requests took by route and status, whichever way they go, and the totals of counters."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from ingest.api import counters
 from ingest.http.fast_path import POST
 from ingest.http.router import UNDER_WAY
 from shared.model.errors import OverloadedError
 from tests.http.both_ways import poll
 from tests.http.faults import Gate, failing
+from tests.http.keys import authorization, guarded
 from tests.http.service import Service
 from tests.http.test_watch import stream
 from tests.world.scraping import Scrape
@@ -105,3 +109,41 @@ async def test_streams_are_counted_apart_and_have_no_duration(service: Service) 
         while UNDER_WAY.streams:  # that a client is gone is noticed with the next event
             await service.incr("a")
     assert {route for route, _ in (await counted(service)).keys() - before.keys()} <= {POST, "GET /metrics"}
+
+
+def values(text: bytes) -> dict[str, float]:
+    """As Prometheus reads them."""
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    assert [sample.value for sample in families["countersink_counter_values_exact"].samples] == [1.0]
+    return {sample.labels["name"]: sample.value for sample in families["countersink_counter_value"].samples}
+
+
+async def test_all_totals_with_what_is_pending(service: Service) -> None:
+    odd = 'a "b"\\c ß'
+    for name in ("page:a", "page:b", odd):
+        assert (await service.incr(name, b'{"delta": 2}')).status == 202
+    await service.apply()
+    await service.incr("page:a", b'{"delta": -5}')
+    assert values((await service.get("/metrics/counters")).body) == {"page:a": -3, "page:b": 2, odd: 2}
+    assert values((await service.get("/metrics/counters?prefix=page:")).body) == {"page:a": -3, "page:b": 2}
+    assert values((await service.get("/metrics/counters?prefix=none")).body) == {}
+    assert b"countersink_counter_value" not in (await service.get("/metrics")).body
+    await service.ask("DELETE", "/v1/counters/page:a")
+    assert values((await service.get("/metrics/counters?prefix=page:")).body) == {"page:b": 2}
+
+
+async def test_too_many_are_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "MOST_SCRAPED", 2)
+    for name in ("a", "b", "p:c"):
+        await service.incr(name)
+    found = await service.get("/metrics/counters")
+    assert (found.status, found.field) == (422, "prefix")
+    assert values((await service.get("/metrics/counters?prefix=p:")).body) == {"p:c": 1}
+
+
+async def test_a_key_shows_its_own(tmp_path: Path) -> None:
+    async with guarded(tmp_path, all={}, mine={"scopes": ["read"], "prefixes": ["a:", "b:"]}) as (service, keys):
+        for name in ("a:x", "b:y", "c:z"):
+            await service.ask("POST", f"/v1/counters/{name}", headers=authorization(keys["all"]))
+        headers = authorization(keys["mine"])
+        assert values((await service.ask("GET", "/metrics/counters", headers=headers)).body) == {"a:x": 1, "b:y": 1}
