@@ -29,7 +29,7 @@ NOT_ON_NEWEST: Final = (
     *("http/test_jobs.py", "http/test_access.py", "http/test_dead_letters.py"),
     *("http/test_publishable_keys.py", "http/test_refused.py", "http/test_refused_work.py"),
     *("http/test_export_series.py", "http/test_new_names.py", "cli/test_copy.py", "cli/test_map.py"),
-    *("cli/test_audit.py", "cli/test_dead_letters.py", "cli/test_setup.py", "cli/test_import_export.py"),
+    *("cli/test_audit.py", "cli/test_dead_letters.py", "cli/test_setup.py", "cli/test_imports.py"),
 )
 """One case of each test where our code meets Python's own: asyncio, sqlite3, threads, argparse. A version changes how
 these work, not what one more value does, nor what our own code decides. Random comparisons and loads take too long.

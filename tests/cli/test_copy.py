@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from countersink_server.move.copier import WHAT, Copier
+from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
@@ -154,8 +154,11 @@ async def two_files(folder: Path) -> tuple[SqliteStore, SqliteStore, Database, D
     return stores[0], stores[1], *databases
 
 
+Files = tuple[SqliteStore, SqliteStore]
+
+
 @pytest.fixture
-async def files(tmp_path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]]:
+async def files(tmp_path: Path) -> AsyncIterator[Files]:
     one, two, *databases = await two_files(tmp_path)
     yield one, two
     for each in databases:
@@ -185,16 +188,18 @@ def copier_of(
     )
 
 
-async def copied(one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False) -> Copier:
-    copier = copier_of(one, two, dry=dry, merge=merge)
+async def copied(
+    one: SqliteStore, two: SqliteStore, *, dry: bool = False, merge: bool = False, lines: Path | None = None
+) -> CopyReport:
+    """`lines`: by way of a file of lines in this folder."""
+    origin = CopyFile(await in_lines(one, lines), SystemClock()) if lines else None
+    copier = copier_of(one, two, dry=dry, merge=merge, origin=origin)
     await copier.copy("")
     await copier.compare("")
-    return copier
+    return copier.report
 
 
-async def test_a_file_of_lines_is_of_one_instant_though_the_origin_counts(
-    files: tuple[SqliteStore, SqliteStore],
-) -> None:
+async def test_a_file_of_lines_is_of_one_instant_though_the_origin_counts(files: Files) -> None:
     one, _ = files
     await one.apply(replace(adding((1, 5)), receipts=(Receipt(key_of_increment("a", "x"), LATER),)))
     seen = []
@@ -227,9 +232,7 @@ async def test_a_copy_neither_writes_nor_converts_its_origin_and_a_dry_run_no_ta
     assert not schema._copy_of(file, schema.FIRST).exists()
 
 
-async def test_what_is_counted_in_the_origin_meanwhile_is_noticed(
-    files: tuple[SqliteStore, SqliteStore], tmp_path: Path
-) -> None:
+async def test_what_is_counted_in_the_origin_meanwhile_is_noticed(files: Files, tmp_path: Path) -> None:
     one, _ = files
     await one.apply(commit(("a", 5)))
     async with end_of(Settings(), "--from", url(tmp_path / "one.db"), makes=False, still=True) as end:
@@ -239,37 +242,32 @@ async def test_what_is_counted_in_the_origin_meanwhile_is_noticed(
         assert await total(end.store, "a") == 5
 
 
-async def test_what_is_counted_between_two_copies_is_added_and_what_was_taken_off_is_taken_off(
-    files: tuple[SqliteStore, SqliteStore],
-) -> None:
+async def test_what_is_counted_between_two_copies_is_added_and_what_was_taken_off_is_taken_off(files: Files) -> None:
     one, two = files
+    await one.apply(Commit((Receipt("d1", LATER),), (), guard=("deleted", Guard(0, deleted=True))))
     for deltas, there in (((5, 0), 5), ((3, 0), 8), ((-6, -6), -4)):
         for delta in deltas:
             await one.apply(adding((1, delta)))
-        report = (await copied(one, two)).report
-        assert (await total(two, "a"), report.differences) == (there, [])
+        report = await copied(one, two)
+        assert (await total(two, "a"), await two.names("", "", 10), report.differences) == (there, ["a"], [])
         assert await hours(two) == {1: there}
 
 
-async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall_be_merged(
-    files: tuple[SqliteStore, SqliteStore],
-) -> None:
+async def test_a_counter_that_holds_something_else_is_left_alone_unless_it_shall_be_merged(files: Files) -> None:
     one, two = files
     await one.apply(adding((1, 5)))
     await one.apply(commit(("b", 2)))
     await two.apply(adding((1, 5)))  # as if it had been copied from there
     for _ in range(2):
-        report = (await copied(one, two)).report
+        report = await copied(one, two)
         assert report.differences == [("a", "of the target's 5, 5 was not copied from here")]
         assert (await total(two, "a"), await hours(two), await total(two, "b")) == (5, {1: 5}, 2)
     for _ in range(2):
-        report = (await copied(one, two, merge=True)).report
+        report = await copied(one, two, merge=True)
         assert (await total(two, "a"), await hours(two), report.differences) == (10, {1: 10}, [])
 
 
-async def test_totals_beyond_64_bits_are_copied_and_counts_by_time_beyond_them_are_named(
-    files: tuple[SqliteStore, SqliteStore],
-) -> None:
+async def test_totals_beyond_64_bits_are_copied_and_counts_by_time_beyond_them_are_named(files: Files) -> None:
     one, two = files
     for shard in range(6):
         both = adding((1, 2**61), (2, 3), shard=shard)
@@ -277,7 +275,7 @@ async def test_totals_beyond_64_bits_are_copied_and_counts_by_time_beyond_them_a
     await one.apply(adding((1, 5), counter="b"))
     for there in (6 * 2**61, 2**63 - 1, 2**63 + 7):
         await one.apply(commit(ShardAdd("a", 0, there - await total(one, "a"), 6)))
-        report = (await copied(one, two)).report
+        report = await copied(one, two)
         assert report.differences == [("a", f"{6 * 2**61} in a hour is beyond 64 bits")]
         assert [await total(two, "a"), await total(two, "b")] == [there, 5]
         assert (await hours(two), await hours(two, "b")) == ({2: 18}, {1: 5})
@@ -285,7 +283,7 @@ async def test_totals_beyond_64_bits_are_copied_and_counts_by_time_beyond_them_a
 
 @pytest.mark.parametrize("end", ["set", "delete"])
 async def test_on_the_way_back_counts_by_time_of_what_is_0_in_the_old_file_are_left_alone(
-    files: tuple[SqliteStore, SqliteStore], end: str
+    files: Files, end: str
 ) -> None:
     one, two = files
     await one.apply(adding((1, 5)))
@@ -294,14 +292,14 @@ async def test_on_the_way_back_counts_by_time_of_what_is_0_in_the_old_file_are_l
     await one.apply(replace(commit(("a", -5)), guard=("a", Guard(0, deleted=end == "delete"))))
     await two.apply(commit(("a", -5)))
     for dry in (True, False):
-        report = (await copied(two, one, dry=dry)).report
+        report = await copied(two, one, dry=dry)
         assert ("a", "the target has counts by time that were not copied from here") in report.differences
         assert (await total(one, "a"), await hours(one), await hours(one, "b")) == (0, {1: 5}, {1: 2})
 
 
 @pytest.mark.parametrize("by_file", [False, True])
 async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_along(
-    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
+    files: Files, by_file: bool, tmp_path: Path
 ) -> None:
     one, two = files
 
@@ -310,31 +308,20 @@ async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_alo
         receipts = tuple(Receipt(key_of_increment("a", each), later) for each in ids)
         await store.apply(replace(commit(("a", len(ids))), receipts=receipts))
 
-    async def merged() -> list[tuple[str, str]]:
-        origin: Origin = StoreOrigin(one, "one", nothing)
-        if by_file:
-            origin = CopyFile(await in_lines(one, tmp_path), SystemClock())
-        copier = copier_of(one, two, merge=True, origin=origin)
-        await copier.copy("")
-        await copier.compare("")
-        return copier.report.differences
-
     await counted(one, "before")
-    assert (await copied(one, two)).report.differences == []
+    assert (await copied(one, two)).differences == []
     for each in (one, two):
         await counted(each, "straggler")
     await counted(two, "new")
     key = key_of_increment("a", "straggler")
     twice = f"an id was counted in both places, so it counts twice: receipt {key}"
     for _ in range(2):
-        assert await merged() == [("", twice)]
+        assert (await copied(one, two, merge=True, lines=tmp_path if by_file else None)).differences == [("", twice)]
         assert await total(two, "a") == 4
 
 
 @pytest.mark.parametrize("waits", [NONE, Millis(9 * DAY)])
-async def test_where_a_retry_may_wait_in_the_broker_a_receipt_lives_so_much_longer(
-    files: tuple[SqliteStore, SqliteStore], waits: Millis
-) -> None:
+async def test_where_a_retry_may_wait_in_the_broker_a_receipt_lives_so_much_longer(files: Files, waits: Millis) -> None:
     one, two = files
     key, begun = key_of_increment("a", "x"), await two.now()
     await one.apply(Commit((Receipt(key, StoreMillis(await one.now() + DAY)),), ()))
@@ -361,7 +348,7 @@ def test_what_to_do_about_a_counter_that_has_counted_in_the_target_is_said_and_h
     assert said == "a  5\nb  8\n"
 
 
-async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteStore]) -> None:
+async def test_what_differs_at_the_end_is_said(files: Files) -> None:
     one, two = files
     await one.apply(adding((1, 5)))
     await one.apply(commit(("b", 2)))
@@ -378,9 +365,7 @@ async def test_what_differs_at_the_end_is_said(files: tuple[SqliteStore, SqliteS
 
 
 @pytest.mark.parametrize("by_file", [False, True])
-async def test_a_mark_there_is_what_was_imported_by_way_of_both(
-    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
-) -> None:
+async def test_a_mark_there_is_what_was_imported_by_way_of_both(files: Files, by_file: bool, tmp_path: Path) -> None:
     """Much of it is 2, which the origin had from elsewhere."""
     one, two = files
 
@@ -389,11 +374,7 @@ async def test_a_mark_there_is_what_was_imported_by_way_of_both(
         await store.apply(replace(commit(("a", delta)), marks=(Mark("redis", "a", before, before + delta),)))
 
     async def copies(*, dry: bool = False, merge: bool = False) -> list[tuple[str, str]]:
-        origin = CopyFile(await in_lines(one, tmp_path), SystemClock()) if by_file else None
-        copier = copier_of(one, two, dry=dry, merge=merge, origin=origin)
-        await copier.copy("")
-        await copier.compare("")
-        return copier.report.differences
+        return (await copied(one, two, dry=dry, merge=merge, lines=tmp_path if by_file else None)).differences
 
     async def there() -> tuple[int, int]:
         return await total(two, "a"), (await two.marks("redis", ["a"])).get("a", 0)
@@ -415,19 +396,19 @@ async def test_a_mark_there_is_what_was_imported_by_way_of_both(
     assert await there() == (45, 43)
 
 
-async def test_a_mark_of_a_counter_that_is_0_on_both_sides_is_not_mixed(files: tuple[SqliteStore, SqliteStore]) -> None:
+async def test_a_mark_of_a_counter_that_is_0_on_both_sides_is_not_mixed(files: Files) -> None:
     one, two = files
     for store, key in ((one, 5), (two, 7)):
         await store.apply(replace(commit(("a", 0)), marks=(Mark("redis", "a", 0, key),)))
     for _ in range(2):
-        report = (await copied(one, two)).report
+        report = await copied(one, two)
         assert report.differences == [("a", "the target has imports from redis that were not copied from here")]
         assert await two.marks("redis", ["a"]) == {"a": 7}
 
 
 @pytest.mark.parametrize("by_file", [False, True])
 async def test_jobs_that_have_ended_are_known_there_and_those_that_run_are_differences(
-    files: tuple[SqliteStore, SqliteStore], by_file: bool, tmp_path: Path
+    files: Files, by_file: bool, tmp_path: Path
 ) -> None:
     one, two = files
     later = StoreMillis(await one.now() + DAY)
@@ -449,12 +430,9 @@ async def test_jobs_that_have_ended_are_known_there_and_those_that_run_are_diffe
     for running in (False, False, True):
         if running:
             await SqliteJobs(one.database).create(Job("runs", ADD, "", 1, 1, later))
-        origin = CopyFile(await in_lines(one, tmp_path), SystemClock()) if by_file else None
-        copier = copier_of(one, two, origin=origin)
-        await copier.copy("")
-        await copier.compare("")
         says = [("job runs", "the job runs in the origin: let it end, or stop it")]
-        assert copier.report.differences == (says if running else [])
+        report = await copied(one, two, lines=tmp_path if by_file else None)
+        assert report.differences == (says if running else [])
     kept = {state.job.id: state for state in await SqliteJobs(two.database).latest("", 10)}
     assert [*kept] == ["stopped", "there"]
     assert kept["there"] == there
@@ -472,39 +450,29 @@ async def in_lines(store: SqliteStore, folder: Path) -> Path:
     return lines
 
 
-async def test_a_dead_letter_is_a_difference(files: tuple[SqliteStore, SqliteStore]) -> None:
+async def test_a_dead_letter_is_a_difference(files: Files) -> None:
     one, two = files
     await one.apply(commit(("a", 5)))
     envelope = Envelope("e", {"a": 7, "b": 7}, {}, (), 1)
     dead = with_body(Receipt(envelope.key, LATER, DEAD), envelope, "why", BrokerMillis(1))
     await one.apply(Commit((dead,), ()))
-    report = (await copied(one, two)).report
+    report = await copied(one, two)
     assert report.differences == [(name, "a dead letter of it is neither replayed nor dropped") for name in "ab"]
 
 
-async def test_a_dry_run_writes_nothing(files: tuple[SqliteStore, SqliteStore]) -> None:
+async def test_a_dry_run_writes_nothing(files: Files) -> None:
     one, two = files
     await one.apply(adding((1, 5)))
     later = StoreMillis(await one.now() + DAY)
     await one.apply(Commit((Receipt(key_of_increment("a", "x"), later),), (), marks=(Mark("redis", "a", 0, 5),)))
     await SqliteArrivals(one.database).keep([JobState(Job("j", ADD, "", 1, 1, later), 0, state=DONE)])
-    report = (await copied(one, two, dry=True)).report
+    report = await copied(one, two, dry=True)
     assert report.origin == report.copied == dict.fromkeys(WHAT, 1)
     assert await two.names("", "", 10) == []
     async with two.audit_data() as data:
         assert [*await data.followed()] == []
         assert [one async for one in data.marks()] == []
         assert [one async for one in data.jobs()] == []
-
-
-async def test_a_deleted_counter_stays_behind(
-    files: tuple[SqliteStore, SqliteStore],
-) -> None:
-    one, two = files
-    await one.apply(commit(("a", 5)))
-    await one.apply(Commit((Receipt("d1", LATER),), (), guard=("b", Guard(0, deleted=True))))
-    report = (await copied(one, two)).report
-    assert (await two.names("", "", 10), report.differences) == (["a"], [])
 
 
 def test_only_receipts_that_a_client_may_meet_again_are_taken_along_and_without_sums() -> None:

@@ -1,8 +1,12 @@
-"""countersink import: what it refuses before it reads anything, and how it says what came of it."""
+"""countersink import: what it refuses, how it says what came of it, and that it reads what exports write, wherever."""
 
 import contextlib
 import io
 import json
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +14,15 @@ import pytest
 
 from countersink_server.cli.imports import MOST_LEFT_OUT, Report
 from countersink_server.cli.main import main
+from countersink_server.cli.output import check, written_to
 from countersink_server.move.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
-from shared.model.errors import SettingsError
-from shared.model.imports import VARIANTS
+from shared.model.errors import CountersinkError, SettingsError
+from shared.model.imports import VARIANTS, Foreign
+from shared.moving.export_file import ExportSource
 from shared.wiring.datastore import name_of, refuse_ours
+from tests.cli.running import make_file, run
 
 PLACE = Datastore("p", "", "old")
 CLOUD = "pubsub://p/topic?subscription=sub"
@@ -165,3 +172,142 @@ def test_the_name_of_a_source_is_that_of_the_data() -> None:
     assert names[5] == "acc datastore://p/(default)?namespace=d Other"
     assert len({*names}) == len(names)
     assert name_of(VARIANTS["acc"], Datastore("p", "", "d"), "AccVals") == names[4]
+
+
+LARGE = 3 * 2**63
+
+
+def line(name: str, value: int, **more: object) -> str:
+    return json.dumps({"name": name, "value": value, **more}) + "\n"
+
+
+async def told(file: Path, prefix: str = "") -> list[Foreign | str]:
+    return [one async for one in ExportSource(file).counters(prefix)]
+
+
+async def test_each_line_is_a_counter_and_totals_may_be_large(tmp_path: Path) -> None:
+    file = tmp_path / "export"
+    file.write_text(line("a", 5) + line("b\u00fc", -LARGE) + line("c", 1, by="hour", points=[], total=0))
+    assert await told(file) == [Foreign("a", 5), Foreign("b\u00fc", -LARGE), Foreign("c", 1)]
+    assert await told(file, "b") == [Foreign("b\u00fc", -LARGE)]
+    source = ExportSource(file)
+    assert (await source.counter("a"), await source.counter("d")) == (Foreign("a", 5), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (line("a", 1) + line("b", 1)[:-1], 'line 2: is no line of an export, .* A line is {"name": '),
+        (line("a", 1) + "\n", "line 2: is no line"),
+        ('{"name": "a", "value": 1.0}\n', "line 1: is no line"),
+        ('{"name": "a", "value": true}\n', "line 1: is no line"),
+        ('{"value": 1}\n', "line 1: is no line"),
+        ("[1]\n", "line 1: is no line"),
+        ("[" * 10**5 + "\n", "line 1: is no line"),
+        (line("a", 1) + line("b", 1) + line("a", 1), "line 3: 'a' appears twice, so nothing was imported"),
+    ],
+)
+async def test_a_file_that_is_not_whole_is_refused_before_anything_is_told(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "export"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=why):
+        await told(file)
+
+
+async def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        await told(tmp_path / "export")
+
+
+def test_a_file_that_is_not_there_is_not_tried_again(tmp_path: Path) -> None:
+    make_file(tmp_path)
+    for command in (
+        ("import", "--variant", "export", "--from", "x.ndjson", "--data", ".countersink"),
+        ("copy", "--from", "x.ndjson", "--to", "sqlite:///.countersink/countersink.db"),
+    ):
+        done = run(*command, cwd=tmp_path)
+        assert (done.code, len(done.lines)) == (1, 1)
+        assert "x.ndjson cannot be read: No such file or directory (" in done.lines[0]
+        assert "run it again" not in done.lines[0]
+
+
+def test_what_one_file_counted_is_in_another_and_a_later_export_adds_the_difference(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        assert run("provision", "--data", folder, cwd=tmp_path, COUNTERSINK_EXISTING="yes").code == 0
+    # `set` and `map` work on the data themselves.
+    for total in (5, 12):
+        assert run("set", "account:a", f"{total}", "--data", "one", cwd=tmp_path).code == 0
+        assert run("map", "--prefix", "account:", "--export", "x.ndjson", "--data", "one", cwd=tmp_path).code == 0
+        for added in (total - (0 if total == 5 else 5), 0):
+            done = run("import", "--variant", "export", "--from", "x.ndjson", "--data", "two", "--json", cwd=tmp_path)
+            assert (done.code, json.loads(done.out.splitlines()[-1])["added"]) == (0, added), done
+    assert run("get", "account:a", "--data", "two", cwd=tmp_path).out.split()[-1] == "12"
+    for _ in range(2):  # what a reset took away comes back
+        reset = ("map", "--prefix", "", "--reset", "--export", "taken.ndjson", "--data", "two", "--job", "j")
+        assert run(*reset, cwd=tmp_path).code == 0
+        assert run("import", "--variant", "export", "--from", "taken.ndjson", "--data", "two", cwd=tmp_path).code == 0
+    assert run("get", "account:a", "--data", "two", cwd=tmp_path).out.split()[-1] == "12"
+    assert run("audit", "--data", "two", cwd=tmp_path).code == 0
+
+
+async def chunks(*, fail: bool = False) -> AsyncIterator[bytes]:
+    yield b"first\n"
+    if fail:
+        raise OSError(28, "No space left on device")
+    yield b"second\n"
+
+
+async def test_it_is_there_when_all_of_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "export"
+    file.write_bytes(b"old")
+    with pytest.raises(CountersinkError, match="can't be written: No space left on device"):
+        await written_to(str(file), chunks(fail=True))
+    assert file.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 (nobody else waits)
+    check(str(file))
+    await written_to(str(file), chunks())
+    assert file.read_bytes() == b"first\nsecond\n"
+    assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 (nobody else waits)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+async def test_a_file_keeps_its_mode_and_a_new_one_is_its_owners(tmp_path: Path, umask: int) -> None:
+    shared, new = tmp_path / "shared", tmp_path / "new"
+    shared.touch()
+    shared.chmod(0o640)
+    before = os.umask(umask)
+    try:
+        for file in (shared, new):
+            await written_to(str(file), chunks())
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (shared, new)] == [0o640, 0o600]
+
+
+async def test_symbolic_links_are_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (link := tmp_path / "link").symlink_to(folder / "real")
+    check(str(link))
+    await written_to(str(link), chunks())
+    assert link.is_symlink()
+    assert (folder / "real").read_bytes() == b"first\nsecond\n"
+
+
+async def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    check(str(pipe))
+    await written_to(str(pipe), chunks())
+    reader.join(10)
+    assert read == [b"first\nsecond\n"]
+    assert pipe.is_fifo()
+
+
+async def test_what_is_called_like_a_part_of_it_stays(tmp_path: Path) -> None:
+    (other := tmp_path / "export.part").write_bytes(b"mine")
+    await written_to(str(tmp_path / "export"), chunks())
+    assert other.read_bytes() == b"mine"

@@ -54,11 +54,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(up.url, data / "countersink.db")
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> None:
+@pytest.fixture(params=["itself", "the service"])
+def by(request: pytest.FixtureRequest) -> str:
+    """Who does it."""
+    return str(request.param)
+
+
+@pytest.fixture
+def how(place: Place, by: str) -> list[str]:
+    """The arguments that say so."""
+    return ["--url", place.url] if by == "the service" else []
+
+
+def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str, how: list[str]) -> None:
     prefix = f"{by}:"
     place.count(f"{prefix}a", f"{prefix}b", f"other than {prefix}")
-    how = ["--url", place.url] if by == "the service" else []
     done = place("map", "--prefix", prefix, "--add", "10", *how)
     assert done.code == 0, done
     (noted,) = done.lines
@@ -74,11 +84,10 @@ def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> No
     assert [place.total(name) for name in (f"{prefix}a", f"{prefix}b", f"other than {prefix}")] == [11, 11, 1]
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path: Path) -> None:
+def test_counters_are_exported_reset_and_deleted(place: Place, by: str, how: list[str], tmp_path: Path) -> None:
     prefix = f"all by {by}:"
     place.count(f"{prefix}a", f"{prefix}b")
-    how = ["--prefix", prefix, *(["--url", place.url] if by == "the service" else [])]
+    how = ["--prefix", prefix, *how]
     file = tmp_path / "export"
     assert place("map", *how, "--export", str(file)).code == 0
     assert [tuple(json.loads(line).values()) for line in file.read_text().splitlines()] == [
@@ -105,12 +114,10 @@ def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path
     assert run("list", "--prefix", prefix, "--url", place.url, cwd=None).out == ""
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_counters_are_compacted(place: Place, by: str) -> None:
+def test_counters_are_compacted(place: Place, by: str, how: list[str]) -> None:
     prefix = f"shards by {by}:"
     place.count(f"{prefix}a", f"{prefix}b")
     assert run("shards", f"{prefix}a", "5", "--url", place.url, cwd=None).code == 0
-    how = ["--url", place.url] if by == "the service" else []
     done = place("map", "--prefix", prefix, "--compact", "2", "--json", *how)
     assert done.code == 0, done
     said = json.loads(done.out)
@@ -119,23 +126,19 @@ def test_counters_are_compacted(place: Place, by: str) -> None:
         assert json.load(response)["shards"] == 2
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_only_what_was_not_changed_for_long_is_deleted(place: Place, by: str) -> None:
+def test_only_what_was_not_changed_for_long_is_deleted(place: Place, by: str, how: list[str]) -> None:
     prefix = f"unused by {by}:"
     place.count(f"{prefix}a", f"{prefix}b")
-    how = ["--url", place.url] if by == "the service" else []
     done = place("map", "--prefix", prefix, "--delete", "--unused-for", "1y", "--json", *how)
     assert done.code == 0, done
     said = json.loads(done.out)
     assert (said["kind"], said["days"], said["visited"], said["changed"]) == ("expire", 366, 0, 0)
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_counts_by_time_are_exported(place: Place, by: str, tmp_path: Path) -> None:
+def test_counts_by_time_are_exported(place: Place, by: str, how: list[str], tmp_path: Path) -> None:
     prefix, file = f"by {by}", tmp_path / "export"
     place.count(f"{prefix}:a", f"{prefix}:b")
-    how = ["--by", "hour", "--from", "2026-01-01T02:00:00+02:00", "--json"]
-    how += ["--url", place.url] if by == "the service" else []
+    how = ["--by", "hour", "--from", "2026-01-01T02:00:00+02:00", "--json", *how]
     done = place("map", "--prefix", prefix, "--export", str(file), *how)
     assert (done.code, len(done.lines)) == (0, 1), done
     told = json.loads(done.out)
@@ -154,18 +157,16 @@ def test_counts_by_time_are_exported(place: Place, by: str, tmp_path: Path) -> N
     assert not {"by", "from", "to"} & json.loads(totals.out).keys()
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_a_file_that_can_not_be_written_is_said_before_anything_is_done(place: Place, by: str, tmp_path: Path) -> None:
-    how = ["--url", place.url] if by == "the service" else []
+def test_a_file_that_can_not_be_written_is_said_before_anything_is_done(
+    place: Place, how: list[str], tmp_path: Path
+) -> None:
     for file, why in ((tmp_path / "no" / "file", "No such file or directory"), (tmp_path, "Is a directory")):
         done = place("map", "--prefix", "none:", "--export", str(file), *how)
         assert (done.code, len(done.lines)) == (1, 1)
         assert f"can't be written: {why}" in done.lines[0]
 
 
-@pytest.mark.parametrize("by", ["itself", "the service"])
-def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
-    how = ["--url", place.url] if by == "the service" else []
+def test_another_job_of_that_id_is_refused(place: Place, by: str, how: list[str]) -> None:
     id_ = f"other-{len(by)}"
     assert place("map", "--prefix", "none:", "--add", "1", "--job", id_, *how).code == 0
     refused = place("map", "--prefix", "none:", "--add", "2", "--job", id_, *how)

@@ -5,7 +5,7 @@ from typing import Any
 from tests.mutations.mutation import around, replaced
 
 COPIES = "tests/cli/test_copy.py"
-EXPORTS = "tests/cli/test_import_export.py"
+EXPORTS = "tests/cli/test_imports.py"
 ARRIVALS = "tests/contracts/test_sqlite.py"
 
 
