@@ -2,29 +2,34 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from shared.memory.overlay import ProcessOverlay
 from shared.ports.overlay import Overlay
-from tests.contracts import broken_brokers, broken_features, broken_overlays, broken_stores
+from tests.contracts import broken_brokers, broken_features, broken_jobs, broken_overlays, broken_stores
 from tests.contracts.applied import AppliedContract
+from tests.contracts.broken import Fault
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
+from tests.contracts.jobs import JobsContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.ranks import RankedContract
 from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
-from tests.contracts.test_memory import make_broker, make_buried
-from tests.contracts.test_process_overlay import make_written
+from tests.contracts.tasks import TasksContract
+from tests.contracts.test_jobs import make_waiting
+from tests.contracts.test_memory import make_broker, make_buried, make_written
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore
+from tests.world.memory.tasks import LeasedTasks
 
 LONGEST = 60.0
 """Seconds: a limit for tests that pass."""
@@ -63,103 +68,70 @@ class OfStores(StoreSuites, AppliedContract, RankedContract, SearchContract):
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.contracts.broker.LONG", 0.05)
+    for suite in ("broker", "tasks"):
+        monkeypatch.setattr(f"tests.contracts.{suite}.LONG", 0.05)
 
 
-async def first_failure(suite: object, make: Callable[[], Awaitable[Any]], patience: float = 0.5) -> str | None:
+async def first_failure(kind: "Kind", adapter: type, patience: float = 0.5) -> str | None:
     """The name of a test of the suite that this adapter does not pass; None if it passes all.
 
     A test that waits for longer than `patience` has failed: the clocks of these adapters are turned by hand, so
     it would wait for ever.
     """
-    tests = inspect.getmembers(suite, inspect.iscoroutinefunction)
+    tests = inspect.getmembers(kind.suite(), inspect.iscoroutinefunction)
     for name, test in sorted(tests, key=lambda named: named[0] in SLOW):
         try:
             async with asyncio.timeout(patience):
-                await test(await make())
+                await test(kind.make(adapter))
         except (Exception, pytest.fail.Exception):
             return name
     return None
 
 
-def broker_of(kind: type[MemoryBroker]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return make_broker(kind)
+def accepted_by(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Accepted:
+    kept = broker(ManualClock())
 
-    return make
+    async def restarted() -> Overlay:
+        return overlay(kept)
 
-
-def letters_of(kind: type[MemoryDeadLetters]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return make_buried(kind)
-
-    return make
+    ours = overlay(kept)
+    return Accepted(kept, kept, ours, overlay(kept), restarted, ours.changed)
 
 
-def store_of(kind: type[MemoryStore]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return kind(ManualClock())
+class Kind(NamedTuple):
+    """Adapters that are held to a suite."""
 
-    return make
-
-
-def overlay_of(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        kept = broker(ManualClock())
-
-        async def restarted() -> Overlay:
-            return overlay(kept)
-
-        ours = overlay(kept)
-        return Accepted(kept, kept, ours, overlay(kept), restarted, ours.changed)
-
-    return make
+    suite: type
+    make: Callable[[Any], object]
+    """What the tests of the suite get, of an adapter's class."""
+    right: type
+    faults: Mapping[str, Fault]
 
 
-def written_of(kind: type[ProcessOverlay]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return make_written(kind)
-
-    return make
-
-
-@pytest.mark.parametrize("fault", broken_brokers.BROKERS)
-async def test_a_broken_broker_fails(fault: str) -> None:
-    assert await first_failure(OfBrokers(), broker_of(broken_brokers.BROKERS[fault](MemoryBroker)))
-
-
-@pytest.mark.parametrize("fault", broken_brokers.LETTERS)
-async def test_a_broken_way_through_dead_letters_fails(fault: str) -> None:
-    assert await first_failure(OfLetters(), letters_of(broken_brokers.LETTERS[fault](MemoryDeadLetters)))
-
-
-@pytest.mark.parametrize("fault", STORES)
-async def test_a_broken_store_fails(fault: str) -> None:
-    assert await first_failure(OfStores(), store_of(STORES[fault](MemoryStore)))
+KINDS: Final = {
+    "broker": Kind(OfBrokers, make_broker, MemoryBroker, broken_brokers.BROKERS),
+    "way through dead letters": Kind(OfLetters, make_buried, MemoryDeadLetters, broken_brokers.LETTERS),
+    "store": Kind(OfStores, lambda kind: kind(ManualClock()), MemoryStore, STORES),
+    "broker of an overlay": Kind(
+        OverlayContract, lambda kind: accepted_by(kind, MemoryOverlay), MemoryBroker, broken_overlays.BROKERS
+    ),
+    "overlay": Kind(
+        OverlayContract, lambda kind: accepted_by(MemoryBroker, kind), MemoryOverlay, broken_overlays.OVERLAYS
+    ),
+    "overlay of a process": Kind(EntriesContract, make_written, ProcessOverlay, broken_overlays.OVERLAYS_OF_A_PROCESS),
+    "keeper of jobs": Kind(JobsContract, lambda kind: kind(), MemoryJobs, broken_jobs.JOBS),
+    "queue of tasks": Kind(TasksContract, make_waiting, LeasedTasks, broken_jobs.TASKS),
+}
 
 
-@pytest.mark.parametrize("fault", broken_overlays.BROKERS)
-async def test_a_broken_broker_of_an_overlay_fails(fault: str) -> None:
-    broken = broken_overlays.BROKERS[fault](MemoryBroker)
-    assert await first_failure(OverlayContract(), overlay_of(broken, MemoryOverlay))
+@pytest.mark.parametrize(("what", "fault"), [(what, fault) for what, kind in KINDS.items() for fault in kind.faults])
+async def test_a_broken_adapter_fails(what: str, fault: str) -> None:
+    kind = KINDS[what]
+    assert await first_failure(kind, kind.faults[fault](kind.right))
 
 
-@pytest.mark.parametrize("fault", broken_overlays.OVERLAYS)
-async def test_a_broken_overlay_fails(fault: str) -> None:
-    broken = broken_overlays.OVERLAYS[fault](MemoryOverlay)
-    assert await first_failure(OverlayContract(), overlay_of(MemoryBroker, broken))
-
-
-@pytest.mark.parametrize("fault", broken_overlays.OVERLAYS_OF_A_PROCESS)
-async def test_a_broken_overlay_of_a_process_fails(fault: str) -> None:
-    broken = broken_overlays.OVERLAYS_OF_A_PROCESS[fault](ProcessOverlay)
-    assert await first_failure(EntriesContract(), written_of(broken))
-
-
-async def test_the_fakes_themselves_fail_nothing() -> None:
+@pytest.mark.parametrize("what", KINDS)
+async def test_the_fakes_themselves_fail_nothing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it is the mistake that is caught."""
-    assert await first_failure(OfBrokers(), broker_of(MemoryBroker), LONGEST) is None
-    assert await first_failure(OfLetters(), letters_of(MemoryDeadLetters), LONGEST) is None
-    assert await first_failure(OfStores(), store_of(MemoryStore), LONGEST) is None
-    assert await first_failure(OverlayContract(), overlay_of(MemoryBroker, MemoryOverlay), LONGEST) is None
-    assert await first_failure(EntriesContract(), written_of(ProcessOverlay), LONGEST) is None
+    monkeypatch.undo()
+    assert await first_failure(KINDS[what], KINDS[what].right, LONGEST) is None

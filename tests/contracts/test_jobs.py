@@ -1,7 +1,7 @@
-"""What keeps jobs and hands out their tasks: the fakes, the SQLite file, and those with a mistake."""
+"""What keeps jobs and hands out their tasks: the fakes, and the SQLite file."""
 
 import os
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,8 @@ from shared.model.jobs import EXPORT, FAILED, Task
 from shared.ports.store import Jobs
 from shared.sqlite.database import Database, Reserve
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
-from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
-from tests.contracts.test_broken_adapters import LONGEST, first_failure
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.tasks import LeasedTasks
@@ -90,44 +88,46 @@ class TestSqliteTasks(TasksContract, GivenBackContract):
         return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), lapse)
 
 
+@dataclass
+class Disk:
+    """Has as much space as a test says."""
+
+    free: int
+
+    def look(self, _: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, 2**40, self.free, self.free, 0, 0, 0, 0, 255))
+
+
 async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Database) -> None:
     """A job waits for space with the page that it visits, and goes on."""
-    free = 2**30
-
-    def look(_: Path) -> os.statvfs_result:
-        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
-
-    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=look))
+    disk = Disk(2**30)
+    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=disk.look))
     await jobs.create(JOB)
     first = done(Task("j"), "p3")
     assert await jobs.record(first) == first
-    free -= 2**30
+    disk.free -= 2**30
     with pytest.raises(StorageFullError):
         await jobs.record(done(first.children[0]))
     there = await jobs.record(first)
     assert there is not None
     assert there.task == first.task
-    free += 2**30
+    disk.free += 2**30
     assert await jobs.record(done(first.children[0]))
     assert (await standing(jobs)).open == 0
 
 
 async def test_exports_leave_twice_the_reserve_of_the_disk(database: Database) -> None:
     """So that they never are the reason why increments are refused."""
-    free = 100 * 2**20
-
-    def look(_: Path) -> os.statvfs_result:
-        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
-
-    reserve = Reserve(database.path, 64 * 2**20, look=look)
+    disk = Disk(100 * 2**20)
+    reserve = Reserve(database.path, 64 * 2**20, look=disk.look)
     jobs = SqliteJobs(database, reserve)
     export = JOB._replace(kind=EXPORT, number=0)
     with pytest.raises(StorageFullError, match="exports leave the rest to increments: free some space, or delete"):
         await jobs.create(export)
     await database.write(lambda db: reserve.check(db, 0))
-    free = 2**30
+    disk.free = 2**30
     await jobs.create(export)
-    free = 100 * 2**20
+    disk.free = 100 * 2**20
     with pytest.raises(StorageFullError):
         await jobs.record(done(Task("j"), chunk=b"1"))
     await jobs.create(JOB._replace(id="k"))
@@ -188,33 +188,3 @@ async def test_an_owner_may_keep_a_part_of_all_exports(database: Database) -> No
     assert await jobs.record(done(Task("all"), chunk=bytes(7_500)))
     with pytest.raises(ShareError, match="allows 10000 bytes of exports, and 10000 are kept"):
         await jobs.create(export._replace(id="you/1"))
-
-
-def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return kind()
-
-    return make
-
-
-def tasks_of(kind: type[LeasedTasks]) -> Callable[[], Awaitable[object]]:
-    async def make() -> object:
-        return make_waiting(kind)
-
-    return make
-
-
-@pytest.mark.parametrize("fault", broken_jobs.JOBS)
-async def test_a_broken_keeper_of_jobs_fails(fault: str) -> None:
-    assert await first_failure(JobsContract(), jobs_of(broken_jobs.JOBS[fault](MemoryJobs)))
-
-
-@pytest.mark.parametrize("fault", broken_jobs.TASKS)
-async def test_a_broken_queue_of_tasks_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.contracts.tasks.LONG", 0.05)
-    assert await first_failure(TasksContract(), tasks_of(broken_jobs.TASKS[fault](LeasedTasks)))
-
-
-async def test_the_fakes_themselves_fail_nothing() -> None:
-    assert await first_failure(JobsContract(), jobs_of(MemoryJobs), LONGEST) is None
-    assert await first_failure(TasksContract(), tasks_of(LeasedTasks), LONGEST) is None

@@ -1,14 +1,17 @@
-"""The fakes."""
+"""The fakes, and what is kept in the memory of one process: its overlay."""
 
 from collections.abc import Sequence
 
 import pytest
 
+from shared.memory.overlay import ProcessOverlay
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from tests.contracts.applied import AppliedContract
 from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.entries import EntriesContract, Written
+from tests.contracts.fleets import FleetContract, Shared
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
@@ -17,6 +20,7 @@ from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore
 
@@ -87,3 +91,27 @@ class TestMemoryOverlay(OverlayContract):
 
         ours = MemoryOverlay(broker)
         return Accepted(broker, broker, ours, MemoryOverlay(broker), restarted, ours.changed)
+
+
+class TestMemory(FleetContract):
+    @pytest.fixture
+    async def shared(self) -> Shared:
+        store = MemoryStore(ManualClock())
+        book = MemoryFleetBook(store)
+        return Shared(book, book, store)
+
+
+def make_written(kind: type[ProcessOverlay] = ProcessOverlay) -> Written:
+    clock = ManualClock()
+
+    async def later(seconds: float) -> None:
+        clock.turn(seconds)
+
+    overlay = kind(clock)
+    return Written(overlay, overlay, exact=False, later=later)
+
+
+class TestProcessOverlay(EntriesContract):
+    @pytest.fixture
+    async def written(self) -> Written:
+        return make_written()

@@ -48,7 +48,7 @@ mutation("ids live no longer than receipts of envelopes", "flusher.flush.commit_
     calling(CLIENT_IDS_REMEMBERED=0)
 )
 
-mutation("ids of messages that are still there are swept", "shared.sqlite.receipts._sweep_ids", *IDS, STORE)(
+mutation("ids of messages that are still there are swept", "shared.sqlite.receipts._sweep_ids", *IDS)(
     lambda sweep: lambda db, before, limit: sweep(db, max(before, 10**9), limit)
 )
 

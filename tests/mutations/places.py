@@ -27,12 +27,11 @@ JOB_WORKER: Final = "tests/unit/jobs/test_worker.py"
 
 STORE: Final = "tests/contracts/test_sqlite.py"
 IDS: Final = (
-    "tests/contracts/test_sqlite_ids.py",
+    "tests/contracts/test_sqlite.py",
     "tests/unit/sqlite/test_ids.py",
     "tests/unit/flush/test_lives_of_ids.py",
 )
 MEMORY: Final = "tests/contracts/test_memory.py"
-PROCESS_OVERLAY: Final = "tests/contracts/test_process_overlay.py"
 KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
 
 RACES: Final = "tests/interleavings/steps/test_races.py"

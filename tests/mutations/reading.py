@@ -11,7 +11,6 @@ from tests.mutations.places import (
     MEMORY,
     NEWER,
     PENDING_SINCE,
-    PROCESS_OVERLAY,
     RACES,
     RANKING,
     SEEDS,
@@ -49,9 +48,9 @@ async def _(pull: Any, self: Any, *limits: Any, **more: Any) -> Any:
     return deliveries
 
 
-mutation(
-    "an entry removed without raising the floor", "shared.memory.overlay.ProcessOverlay.settle", PROCESS_OVERLAY, SEEDS
-)(lambda settle: lambda self, applied, _: settle(self, applied, 0))
+mutation("an entry removed without raising the floor", "shared.memory.overlay.ProcessOverlay.settle", MEMORY, SEEDS)(
+    lambda settle: lambda self, applied, _: settle(self, applied, 0)
+)
 
 mutation("an entry made anew is not late", "shared.counters.pending.Pending.add", RACES)(
     lambda add: lambda self, *what, confirmed=True, late=False: add(self, *what, confirmed=confirmed)
