@@ -35,6 +35,7 @@ from shared.model.jobs import (
     divided,
 )
 from shared.model.ranges import split
+from shared.model.words import Lately
 from shared.ports.store import Jobs, Store, Tasks
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
@@ -66,7 +67,7 @@ class Worker:
     """The function for each kind of job."""
     clock: Clock
     page: int = PAGE
-    _running: dict[str, tuple[Job, float]] = field(default_factory=dict, init=False)
+    _running: Lately[str, tuple[Job, float]] = field(default_factory=lambda: Lately(MOST_JOBS), init=False)
 
     async def work(self, task: Task) -> None:
         """Do the task. When this returns, the task can be acknowledged.
@@ -121,8 +122,6 @@ class Worker:
         standing = await self.jobs.get(job)
         if standing is None or standing.state != RUNNING:
             return None
-        if len(self._running) >= MOST_JOBS:
-            self._running.clear()
         self._running[job] = (standing.job, now + BELIEVED)
         return standing.job
 

@@ -16,7 +16,7 @@ from shared.config.lists import NameLimit
 from shared.counters.reader import MOST_LOOKUPS
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError, TransientError, amount
-from shared.model.words import View
+from shared.model.words import Lately, View
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -93,7 +93,7 @@ class NewNames:
         self._overlay = overlay
         self._rooms = [_Room(limit) for limit in limits]
         self._clock = clock
-        self._known: dict[str, Monotonic] = {}
+        self._known: Lately[str, Monotonic] = Lately(MOST_KNOWN)
         """Until when a name needs no look-up."""
         self._admitted: dict[str, Monotonic] = {}
         """When each name was admitted that the store did not have yet when it counted. Those to look for first come
@@ -271,8 +271,6 @@ class NewNames:
         return [room for room in self._rooms if name.startswith(room.limit.prefix)]
 
     def _remember(self, name: str) -> None:
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
         self._known[name] = Monotonic(self._clock.monotonic() + BELIEVED)
 
 

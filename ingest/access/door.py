@@ -23,6 +23,7 @@ from ingest.http.requests import target_of
 from shared.config.settings import Settings
 from shared.http.shares import peer_of, tenant_of
 from shared.model.errors import amount
+from shared.model.words import Lately
 from shared.runtime.clock import Clock
 from shared.runtime.retry import forever
 
@@ -59,7 +60,7 @@ class Door:
         self._hosts = frozenset(settings.hosts)
         self._pictures = Pictures(settings.pixels, settings.badges)
         self._clock = clock
-        self._callers: dict[tuple[str, Credentials], Caller] = {}
+        self._callers: Lately[tuple[str, Credentials], Caller] = Lately(MOST_CALLERS)
         self._warned = False
         self._tells_again = -math.inf
         self.is_local = True
@@ -182,8 +183,6 @@ class Door:
                 refuse("send the header Authorization once, as Bearer csk_…")
             caller = self._of(self._ring, found[1], peer, said)
         if said.size() <= MOST_SAID:
-            if len(self._callers) >= MOST_CALLERS:
-                self._callers.clear()
             self._callers[peer, said] = caller
         return caller
 

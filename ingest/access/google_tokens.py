@@ -11,6 +11,7 @@ import aiohttp
 
 from ingest.http.problems import Problem
 from shared.model.errors import OverloadedError, SettingsError
+from shared.model.words import Lately
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class GoogleTokens:
         self._audiences = audiences
         self._certificates = Certificates(certificates, clock)
         self._clock = clock
-        self._known: dict[str, Identity] = {}
+        self._known: Lately[str, Identity] = Lately(MOST_TOKENS)
 
     def find(self, token: str) -> Identity:
         """Raises `UnverifiedError` if it was not verified, or has expired since."""
@@ -108,8 +109,6 @@ class GoogleTokens:
             refuse(f"Google has not verified that {account[:_LONGEST_TOLD]} is the account of this token")
         if account not in accounts:
             refuse_account(account)
-        if len(self._known) >= MOST_TOKENS:
-            del self._known[next(iter(self._known))]
         self._known[token] = Identity(account, ends)
 
     def _checked(self, token: str) -> tuple[str, float]:

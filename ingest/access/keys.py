@@ -7,7 +7,7 @@ import math
 import os
 import re
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from ingest.parsing.parse import ObjectShape, flaw_of_flag, must_be, whole_from
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError, amount
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
-from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas
+from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas, Lately
 from shared.runtime.clock import Clock
 from shared.wire import strict_json
 from shared.wire.strict_json import Flaw, flaw_of_fields, or_null
@@ -346,7 +346,7 @@ class KeyRing:
         self._readers: dict[str, Bucket] = {}
         """The buckets for counters that are read with publishable keys."""
         self._quotas: dict[str, NewCounters] = {}
-        self._clients: OrderedDict[tuple[str, str], tuple[Bucket, Bucket]] = OrderedDict()
+        self._clients: Lately[tuple[str, str], tuple[Bucket, Bucket]] = Lately(MOST_CLIENTS)
         """What one client may still send and read, by publishable key and client."""
         self.origins: dict[str, frozenset[str]] = {}
         """The origins of all publishable keys, by their scopes."""
@@ -374,14 +374,12 @@ class KeyRing:
         if quota is None:
             return None
         burst = burst_of(key.rate)
-        buckets = self._clients.pop((key.id, client), None)
+        buckets = self._clients.get((key.id, client))
         if buckets is None:
             rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
             more = f"more than the key {key.id} allows each client,"
             sends = Bucket(f"this client ({client}) sends {more}", rate, self._clock, burst)
             buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counters")
-            if len(self._clients) >= MOST_CLIENTS:
-                self._clients.popitem(last=False)
         self._clients[key.id, client] = buckets
         of_all = self._readers.get(key.id)
         reads = (buckets[1],) if of_all is None else (buckets[1], of_all)

@@ -18,6 +18,7 @@ from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.http.shares import FairLock, Shares
 from shared.model.errors import OverloadedError, ShareError
+from shared.model.words import Lately
 
 # Decompresses bodies. It stops when a body grows too large, or too many times as large as it was.
 
@@ -109,8 +110,8 @@ class RefusedWork:
         """`most`: the largest debt with which a tenant is still served."""
         self._most = most
         self._seconds = seconds
-        self._debts: dict[str, tuple[float, float]] = {}
-        """The debt of each tenant, and since when it has been that. The oldest come first."""
+        self._debts: Lately[str, tuple[float, float]] = Lately(MOST_TENANTS)
+        """The debt of each tenant, and since when it has been that."""
 
     def check(self, tenant: str) -> None:
         debt = self._debt(tenant)
@@ -125,11 +126,7 @@ class RefusedWork:
         cost = size + PER_ITEM * items
         if cost <= FREE:
             return
-        debt = self._debt(tenant) + cost
-        self._debts.pop(tenant, None)
-        self._debts[tenant] = debt, self._seconds()
-        if len(self._debts) > MOST_TENANTS:
-            self._debts.pop(next(iter(self._debts)))
+        self._debts[tenant] = self._debt(tenant) + cost, self._seconds()
 
     def _debt(self, tenant: str) -> float:
         debt, since = self._debts.get(tenant, (0.0, 0.0))

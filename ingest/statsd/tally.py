@@ -1,14 +1,13 @@
 """Reads lines of the StatsD protocol, and sums what has come and is not on its way to the broker yet. Pure."""
 
 import re
-from collections import OrderedDict
 from decimal import Decimal, DecimalException
 from itertools import islice
 from typing import Final
 
 from ingest.accept.drafts import Batch
 from shared.config.lists import NameTemplate
-from shared.model.words import MAX_DELTA, MAX_SUM
+from shared.model.words import MAX_DELTA, MAX_SUM, Lately
 
 # Reads lines of the StatsD protocol. Pure.
 
@@ -93,7 +92,7 @@ class StatsdTally:
         self._sums: dict[str, int] = {}
         """In millionths."""
         self._lines: dict[str, int] = {}
-        self._rests: OrderedDict[str, int] = OrderedDict()
+        self._rests: Lately[str, int] = Lately(most_names)
         self.lines = 0
 
     def __contains__(self, name: str) -> bool:
@@ -133,15 +132,10 @@ class StatsdTally:
             if left:
                 self._sums[name], self._lines[name] = rest, left
             elif rest:
-                self._keep(name, rest)
+                self._rests[name] = rest
             batch.sums[name] = whole
             if lines - left > 1:
                 batch.counts[name] = lines - left
             batch.increments += lines - left
         self.lines -= batch.increments
         return batch
-
-    def _keep(self, name: str, rest: int) -> None:
-        if len(self._rests) >= self._most_names:
-            self._rests.popitem(last=False)
-        self._rests[name] = rest

@@ -19,6 +19,7 @@ from shared.http import answers
 from shared.http.front import KNOWN, REPEATED, Front, Plain
 from shared.http.heads import Heads
 from shared.http.shares import Shares
+from shared.model.words import Lately
 from shared.runtime import metrics
 from shared.runtime.retry import set_within
 
@@ -67,7 +68,7 @@ class Watchdog:
         self.plain = plain
         self.refuse = refuse
         self.heads = Heads(None if plain is None else plain.head)
-        self.known: dict[bytes, Any] = {}
+        self.known: Lately[bytes, Any] = Lately(KNOWN)
         """Plain requests by their bytes."""
         self.draining = False
         self.most = most
@@ -85,8 +86,6 @@ class Watchdog:
 
     def remember(self, data: bytes, request: Any) -> None:
         if len(data) <= REPEATED:
-            if len(self.known) >= KNOWN:
-                self.known.clear()
             self.known[data] = request
 
     def answering(self) -> int:

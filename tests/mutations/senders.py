@@ -1,10 +1,10 @@
 """Mutations of what others send: CloudEvents, what Pub/Sub pushes, tokens of Google and StatsD lines."""
 
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from shared.runtime.ids import mint
-from tests.mutations.mutation import mutation, returning
+from tests.mutations.mutation import around, mutation, returning
 
 EVENTS: Final = "tests/http/test_events.py"
 LINES: Final = "tests/http/test_statsd.py"
@@ -22,9 +22,13 @@ mutation("StatsD lines get another id each time they are sent", "ingest.statsd.s
     lambda publish: lambda self, batch, caller, _: publish(self, batch, caller, mint())
 )
 
-mutation("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally._keep", LINES)(
-    returning(None)
-)
+
+@around("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally.take", LINES)
+def _(take: Any, self: Any, most_names: int, most_lines: int) -> Any:
+    batch = take(self, most_names, most_lines)
+    self._rests.clear()
+    return batch
+
 
 mutation(
     "a pushed message that comes again counts again", "ingest.parsing.events._of_push", "tests/http/test_pushed.py"
