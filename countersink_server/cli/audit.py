@@ -1,6 +1,6 @@
 """The command audit: compares the sums of receipts with the shards, and counts by time with each other.
 
-Its sums are on disk (`Ledger` and its like), since there may be millions of counters.
+Its sums are on disk (`Ledger`), since there may be millions of counters.
 """
 
 import argparse
@@ -222,12 +222,6 @@ HALF: Final = 32
 """Bits of the lower half of a sum, which may be too large for one column."""
 MASK: Final = 2**HALF - 1
 _PAIRS: Final = (("minute", "hour"), ("minute", "day"), ("hour", "day"))
-_TABLE_OF_BUCKETS: Final = """
-    CREATE TABLE buckets (
-        counter TEXT, period TEXT, begin INTEGER, high INTEGER, low INTEGER, PRIMARY KEY (counter, period, begin)
-    ) WITHOUT ROWID;
-    CREATE TABLE torn (counter TEXT PRIMARY KEY, said TEXT) WITHOUT ROWID;
-"""
 _ADD_BUCKET: Final = (
     "INSERT INTO buckets VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
@@ -239,42 +233,6 @@ _SUMS: Final = """
     ) GROUP BY counter, at ORDER BY counter, at
 """
 _PAGE: Final = 500
-
-
-class BucketSums:
-    """Adds up shards of counts by time in tables of its own."""
-
-    def __init__(self, db: sqlite3.Connection, names: Collection[str]) -> None:
-        """`names`: only these counters; empty means all."""
-        self.compared = 0
-        """The longer periods that were compared with the shorter ones in them."""
-        self._db = db
-        self._names = names
-        db.executescript(_TABLE_OF_BUCKETS)
-
-    def take(self, page: Sequence[BucketShard]) -> Iterator[tuple[str, str]]:
-        """Add a page. Returns the counters with a flaw, and what it is."""
-        asked = [one for one in page if not self._names or one.bucket.counter in self._names]
-        self._db.executemany(_ADD_BUCKET, [(*one.bucket, one.held >> HALF, one.held & MASK) for one in asked])
-        return ((one.bucket.counter, one.flaw) for one in asked)
-
-    def compare(self, followed: Iterable[Followed], now: WallMillis) -> None:
-        """Keep, for each counter, the first difference in the table `torn`."""
-        followed = [*followed]
-        for short, long in _PAIRS:
-            last, begin = None, FOR_EVER
-            rows = self._db.execute(_SUMS, (LENGTHS[long], short, short, long))
-            while page := rows.fetchmany(_PAGE):
-                torn = []
-                for counter, at, *halves in page:
-                    if counter != last:
-                        last, begin = counter, whole_since(followed, counter, short, long, now)
-                    if at >= begin:
-                        self.compared += 1
-                        parts, whole = [(high << HALF) + low for high, low in (halves[:2], halves[2:])]
-                        if parts != whole:
-                            torn.append((counter, _said(short, long, at, parts, whole)))
-                self._db.executemany("INSERT OR IGNORE INTO torn VALUES (?, ?)", torn)
 
 
 def whole_since(followed: Collection[Followed], counter: str, short: str, long: str, now: WallMillis) -> WallMillis:
@@ -294,7 +252,7 @@ def _said(short: str, long: str, at: WallMillis, parts: int, whole: int) -> str:
 # The sums of an audit, for each counter, on disk: there may be millions of counters.
 
 
-_TABLES_OF_SUMS: Final = """
+_TABLES: Final = """
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
     CREATE TABLE said (counter TEXT PRIMARY KEY, high INTEGER, low INTEGER) WITHOUT ROWID;
@@ -304,6 +262,10 @@ _TABLES_OF_SUMS: Final = """
     CREATE TABLE commits (time INTEGER PRIMARY KEY);
     CREATE TABLE others (counter TEXT PRIMARY KEY) WITHOUT ROWID;
     CREATE TABLE flaws (counter TEXT PRIMARY KEY, flaw TEXT) WITHOUT ROWID;
+    CREATE TABLE buckets (
+        counter TEXT, period TEXT, begin INTEGER, high INTEGER, low INTEGER, PRIMARY KEY (counter, period, begin)
+    ) WITHOUT ROWID;
+    CREATE TABLE torn (counter TEXT PRIMARY KEY, said TEXT) WITHOUT ROWID;
 """
 _ADD_SUM: Final = (
     "INSERT INTO {} VALUES (?, ?, ?)"
@@ -348,11 +310,12 @@ class Ledger:
         self.tally = Tally()
         """The sums of the tallies in all receipts."""
         self.receipts = 0
+        self.compared = 0
+        """The longer periods that were compared with the shorter ones in them."""
         self._names = frozenset(names)
         self._written_since = written_since
         self._db = sqlite3.connect("", isolation_level=None)  # a temporary file that SQLite deletes by itself
-        self._db.executescript(_TABLES_OF_SUMS)
-        self._buckets = BucketSums(self._db, self._names)
+        self._db.executescript(_TABLES)
         self.close = weakref.finalize(self, self._db.close)
 
     def take_receipts(self, page: Sequence[StoredReceipt]) -> None:
@@ -392,15 +355,28 @@ class Ledger:
         self._add("unread", unread)
 
     def take_buckets(self, page: Sequence[BucketShard]) -> None:
-        self._add_flaws(self._buckets.take(page))
+        asked = [one for one in page if self._asked(one.bucket.counter)]
+        self._db.executemany(_ADD_BUCKET, [(*one.bucket, one.held >> HALF, one.held & MASK) for one in asked])
+        self._add_flaws((one.bucket.counter, one.flaw) for one in asked)
 
-    def compare(self, followed: Sequence[Followed], now: WallMillis) -> None:
-        """Compare the counts by time with each other. `now`: the time by which they expire."""
-        self._buckets.compare(followed, now)
-
-    @property
-    def compared(self) -> int:
-        return self._buckets.compared
+    def compare(self, followed: Collection[Followed], now: WallMillis) -> None:
+        """Compare the counts by time with each other, and keep the first difference of each counter. `now`: the time by
+        which they expire.
+        """
+        for short, long in _PAIRS:
+            last, begin = None, FOR_EVER
+            rows = self._db.execute(_SUMS, (LENGTHS[long], short, short, long))
+            while page := rows.fetchmany(_PAGE):
+                torn = []
+                for counter, at, *halves in page:
+                    if counter != last:
+                        last, begin = counter, whole_since(followed, counter, short, long, now)
+                    if at >= begin:
+                        self.compared += 1
+                        parts, whole = [(high << HALF) + low for high, low in (halves[:2], halves[2:])]
+                        if parts != whole:
+                            torn.append((counter, _said(short, long, at, parts, whole)))
+                self._db.executemany("INSERT OR IGNORE INTO torn VALUES (?, ?)", torn)
 
     def lines(self) -> Iterator[Line]:
         rows = self._db.execute(_LINES)

@@ -1,11 +1,10 @@
 """Since when shorter periods must add up to longer ones, and which of them do not."""
 
-import sqlite3
 from contextlib import closing
 
 import pytest
 
-from countersink_server.cli.audit import BucketSums, whole_since
+from countersink_server.cli.audit import Ledger, whole_since
 from shared.config.settings import rules_of
 from shared.model.buckets import DAY, FOR_EVER, HOUR, Followed, TimeBucket
 from shared.ports.store import BucketShard
@@ -35,11 +34,10 @@ def test_only_what_all_rules_kept_and_keep_is_compared(followed: list[Followed],
 
 def torn(*counts: tuple[str, str, int, int], names: tuple[str, ...] = ()) -> tuple[int, dict[str, str]]:
     """How many were compared, and what is wrong. Counts: counter, period, begin, and the sum of one shard."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        sums = BucketSums(db, names)
-        list(sums.take([BucketShard(TimeBucket(*one), held) for *one, held in counts]))  # type: ignore[arg-type] # mypy knows no star in the middle
-        sums.compare([Followed(rules_of("=minute/90d,hour/90d,day/90d;x=hour/90d"), FOR_EVER)], NOW)
-        return sums.compared, dict(db.execute("SELECT counter, said FROM torn"))
+    with closing(Ledger(names, 0)) as ledger:
+        ledger.take_buckets([BucketShard(TimeBucket(*one), held) for *one, held in counts])  # type: ignore[arg-type] # mypy knows no star in the middle
+        ledger.compare([Followed(rules_of("=minute/90d,hour/90d,day/90d;x=hour/90d"), FOR_EVER)], NOW)
+        return ledger.compared, {line.counter: line.torn for line in ledger.lines() if line.torn}
 
 
 TODAY = 999 * DAY
