@@ -18,7 +18,7 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError, amount
 from shared.runtime.retry import Backoff, insist, tries
 from shared.wiring import doctor, feed
-from shared.wiring.files import all_files, backup, data_file
+from shared.wiring.files import all_files, backup, data_file, until_closed
 from shared.wiring.process import Parts, connect
 
 AT_ONCE: Final = 1_000
@@ -158,10 +158,8 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[tuple[Settings
     """The settings, and the parts that they name, which are closed at the end."""
     settings = settings_of(options)
     parts = connect(settings)
-    try:
+    async with until_closed(parts, parts.close):
         yield settings, parts
-    finally:
-        await parts.close()
 
 
 def _show(finding: Finding, options: argparse.Namespace, before: str = "") -> None:

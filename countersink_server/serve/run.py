@@ -35,6 +35,7 @@ from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Backoff, Stop, ended, forever, insist
 from shared.wiring.feed import receiver_of, told_by
+from shared.wiring.files import until_closed
 from shared.wiring.process import Parts, connect, metrics_pusher_of, starter_of, traces_of
 
 if TYPE_CHECKING:
@@ -297,15 +298,13 @@ async def serving(settings: Settings) -> AsyncIterator[str]:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed
     settings = replace(settings, keys_file="", linger_ms=0)
     parts = connect(settings)
-    try:
+    async with until_closed(parts, parts.close):
         await parts.open()
         with TemporaryDirectory(prefix="countersink-") as folder:
             address = Address(f"{PREFIX}{folder}/socket", 0)
             with listening(address, keys=False) as sockets:
                 async with _serving(ingest_of(parts, settings), sockets):
                     yield address.host
-    finally:
-        await parts.close()
 
 
 def run(main: Coroutine[object, object, None]) -> None:

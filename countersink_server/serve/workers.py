@@ -20,7 +20,7 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
 from shared.runtime import instruments
 from shared.runtime.retry import Backoff, Stop
-from shared.wiring.files import check_files
+from shared.wiring.files import check_files, until_closed
 from shared.wiring.process import connect
 
 _log = logging.getLogger(__name__)
@@ -38,11 +38,9 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
     # Otherwise gRPC warns at each start of a worker. Its fork support is not needed: our children exec at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     parts = connect(settings, makes=True)  # so that a bad setting is reported once, not by each worker
-    try:
+    async with until_closed(parts, parts.close):
         Doors(settings, parts.clock)
         await ready(parts, flushes=False)
-    finally:
-        await parts.close()
     theirs, ours = os.pipe()
     public, *admin = [sock.fileno() for sock in (sockets.public, sockets.admin) if sock is not None]
     given = (public, theirs, *admin)

@@ -1,8 +1,8 @@
 """Goes through, replays and drops dead letters, for the command and over HTTP, in steps of a few seconds."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,6 +32,7 @@ from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
 from shared.ports.store import Commits
 from shared.runtime.ids import mint
+from shared.wiring.files import until_closed
 from shared.wiring.process import Parts
 
 # Replays dead letters. They are flushed like messages, but their dead receipts become `applied`.
@@ -213,13 +214,9 @@ class LetterPass:
         return receipts.found
 
 
-@contextlib.asynccontextmanager
-async def passing(parts: Parts, settings: Settings) -> AsyncIterator[LetterPass]:
+def passing(parts: Parts, settings: Settings) -> AbstractAsyncContextManager[LetterPass]:
     letters = parts.letters()
-    try:
-        yield LetterPass(letters, parts, settings)
-    finally:
-        await letters.close()
+    return until_closed(LetterPass(letters, parts, settings), letters.close)
 
 
 AT_ONCE: Final = 100
@@ -317,7 +314,7 @@ class OneAtATime:
                 return
             await asyncio.sleep(0)
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
         if self._callers > MOST_CALLERS_WAITING:
             raise OverloadedError("too many requests look at dead letters: try again later", LONGEST)
