@@ -123,8 +123,6 @@ class Copy:
         self._numbers = count(1)
         self._process = uuid4().hex[:12]
         self.entries = self._increments = 0
-        self.floor = BEGINNING
-        """The highest floor at which something was settled here. An earlier snapshot may lack it."""
 
     def add(self, envelopes: Iterable[Envelope], now: Monotonic, published: StoreMillis) -> list[PublishTry]:
         """Add unconfirmed tries. They are published at `published` or later."""
@@ -175,14 +173,12 @@ class Copy:
 
     def remove_settled(self, tries: Iterable[PublishTry], floor: Instant) -> None:
         """Remove tries that were settled, at `floor` or before."""
-        self.floor = max(self.floor, floor)
         for publish_try in tries:
             if publish_try.number in self._tries:
                 self._let_go(publish_try)
                 self._pending.settle([publish_try.number], floor)
 
     def raise_floor(self, counter: str, floor: Instant) -> None:
-        self.floor = max(self.floor, floor)
         self._pending.raise_floor(counter, floor)
 
     def confirmed(self) -> list[PublishTry]:

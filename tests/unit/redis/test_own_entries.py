@@ -79,7 +79,6 @@ def test_one_that_comes_back_after_it_was_settled_is_late_and_goes_again() -> No
     assert copy.due(Monotonic(FIRST_LOOK), 10) == [one], "once, though it has been there twice"
     copy.remove_settled([one, one], Instant(9))
     assert copy.entries == 0
-    assert copy.floor == 9
     assert copy.view(["a"])["a"].entries == ()
 
 
