@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from countersink.answers import RequestError, UnavailableError
+from countersink.calls import path_of_counter
 from countersink.transport import Answer, Request, Transport
 from countersink_server.check.ledger import Ledger
 
@@ -84,7 +85,7 @@ class Load:
             body = json.dumps({"delta": delta, "id": f"{chance.getrandbits(128):032x}"}).encode()
             others = chance.sample(self.names, 2) if chance.random() < 0.1 else [name]  # noqa: PLR2004
             for one in others:  # an id counts once in each counter
-                self._add(transport, chance, {one: delta}, Request("POST", _path(one), body))
+                self._add(transport, chance, {one: delta}, Request("POST", path_of_counter(one), body))
         else:
             deltas = {name: chance.randint(1, LARGEST) for name in chance.sample(self.names, IN_BATCH)}
             key = {"Idempotency-Key": f"{chance.getrandbits(128):032x}"}
@@ -96,7 +97,7 @@ class Load:
         add = self._ledger.sends({name: delta})
         with closing(self._transport()) as transport:
             try:
-                self._attempt(transport, Request("POST", f"{_path(name)}?by={delta}"), TRY)
+                self._attempt(transport, Request("POST", f"{path_of_counter(name)}?by={delta}"), TRY)
             except RequestError as error:
                 (self._ledger.unclear if error.maybe_accepted else self._ledger.refused)(add)
                 self._check(error)
@@ -134,7 +135,7 @@ class Load:
         kind = chance.random()
         names = [chance.choice(self.names)] if kind < 0.6 else self.names  # noqa: PLR2004
         path = (
-            _path(names[0])
+            path_of_counter(names[0])
             if len(names) == 1
             else f"/v1/counters?prefix={quote(self._prefix)}&limit=1000"
             if kind < 0.8  # noqa: PLR2004
@@ -170,7 +171,3 @@ class Load:
         """Raise an error that ends the check: the service refuses a good request, because of a key or a limit."""
         if not isinstance(error, UnavailableError):
             raise error
-
-
-def _path(name: str) -> str:
-    return f"/v1/counters/{quote(name, safe='')}"
