@@ -15,7 +15,7 @@ from tests.http import contract
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
-DIALOG: Final = "document.querySelector('dialog[aria-labelledby=sure]')"
+DIALOG: Final = "document.querySelector('dialog[aria-labelledby=ask-title]')"
 
 
 class Trial:

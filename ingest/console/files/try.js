@@ -1,6 +1,7 @@
 // A form that sends one operation of the API to this service, with the key of the tab, and shows the answer.
 
 import { authorization } from "./api.js";
+import { ask } from "./dialog.js";
 import { copied, el, say, seconds } from "./dom.js";
 
 const TOLD = ["content-type", "location", "retry-after", "next-page-token", "www-authenticate", "etag", "allow"];
@@ -117,10 +118,16 @@ export function trial(document, path, method, it, parameters) {
   kind.addEventListener("change", () => (body.value = write()));
   form.addEventListener("input", show);
   form.addEventListener("change", show);
-  form.addEventListener("submit", async (event) => {
+  form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (underWay) return underWay.abort();
-    if (!(it.tags.includes("manage") && method !== "get") || (await agreed(`${method.toUpperCase()} ${request().target}`))) run();
+    if (!it.tags.includes("manage") || method === "get") return run();
+    ask({
+      title: "Send this request?",
+      parts: [el("pre", {}, el("code", {}, `${method.toUpperCase()} ${request().target}`)),
+        el("p", { class: "hint" }, "It changes the counters or jobs of this service, and cannot be undone.")],
+      action: "Send it", run: () => void run(),
+    });
   });
   show();
   return form;
@@ -162,25 +169,6 @@ function laidOut(text) {
   } catch {
     return text;
   }
-}
-
-/** Asks before a request that changes more than a count. Escape and Cancel refuse. */
-function agreed(what) {
-  return new Promise((decide) => {
-    const cancel = el("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel");
-    const yes = el("button", { type: "button", class: "main", onclick: () => dialog.close("yes") }, "Send it");
-    const dialog = el("dialog", { "aria-labelledby": "sure" },
-      el("h2", { id: "sure" }, "Send this request?"), el("pre", {}, el("code", {}, what)),
-      el("p", { class: "hint" }, "It changes the counters or jobs of this service, and cannot be undone."),
-      el("div", { class: "buttons" }, cancel, yes));
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      decide(dialog.returnValue === "yes");
-    });
-    window.document.body.append(dialog);
-    dialog.showModal();
-    cancel.focus();
-  });
 }
 
 /** What a node of the document is, or what its $ref stands for. */
