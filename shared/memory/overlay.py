@@ -32,17 +32,15 @@ SOON: Final = 3.0
 
 
 class ProcessOverlay:
-    """Sees only what this process has published, so its views are not exact. `exact` is for tests in which all publish
-    through one overlay.
-    """
+    """Sees only what this process has published, so its views are not exact."""
 
     kept_by_broker: Final = False
+    shared = False
 
-    def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES, *, exact: bool = False) -> None:
+    def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES) -> None:
         self._clock = clock
         self._most_entries = most_entries
-        self.shared = exact
-        self._pending = Pending(exact=exact)
+        self._pending = Pending(exact=False)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
         self._there: dict[int, tuple[str, int, float, int]] = {}
@@ -106,12 +104,8 @@ class ProcessOverlay:
             self._unlist(number)
         self._pending.settle(numbers, time)
 
-    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:  # noqa: ARG002
-        """Make an entry that adds nothing, and is not confirmed."""
-        if self.shared:
-            sums = dict.fromkeys(counters, 0)
-            self._add(Envelope("", sums, receipt=receipt, increments=0, foreign=True), confirmed=False)
-        return None
+    async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
+        """Do nothing: no view of it is exact anyway."""
 
     async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         await self.settle([receipt], time)

@@ -8,13 +8,13 @@ from shared.counters.series import SeriesReader
 from shared.datastore import buckets
 from shared.datastore.client import LAG_EMULATED
 from shared.datastore.keys import COUNT, KEY, query_of
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import FOR_EVER, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
 from shared.model.errors import ContendedError
 from shared.runtime.retry import Backoff, insist, tries
 from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.series import ALL_KEPT, everything
 
 NAMES = ("a", "a:", "a\ue000", "a😀", "ab", "b", "a\x7f", "É" * 500)
@@ -127,7 +127,7 @@ class TestByTime:
         assert moved
 
     async def test_a_flusher_that_dies_in_a_commit_keeps_series_inexact_for_a_while(self, datastore: Datastore) -> None:
-        overlay = ProcessOverlay(datastore.clock, exact=True)
+        overlay = ExactOverlay(datastore.clock)
         series = SeriesReader(await datastore.store(), overlay, datastore.clock, ALL_KEPT)
         died = datastore.client()
         transaction = await died.begin()

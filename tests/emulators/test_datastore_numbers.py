@@ -7,13 +7,13 @@ from shared.counters.reader import Reader
 from shared.counters.setter import ChangeRequest, Setter
 from shared.datastore.keys import COUNT, NUM_SHARDS, said
 from shared.datastore.store import DatastoreStore
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
 from shared.model.words import Receipt, Total
 from tests.contracts.store import commit
 from tests.emulators.datastore_fixtures import Datastore
 from tests.world.manual_clock import ManualClock
+from tests.world.memory.exact_overlay import ExactOverlay
 
 WRONG = {"string_value": "5", "boolean_value": True, "null_value": 0, "double_value": 2.5}
 NAMES = {"string_value": "string", "boolean_value": "boolean", "null_value": "null", "double_value": "double"}
@@ -57,7 +57,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     flaw = f"{name} of {said(key)} is no whole number, but a {NAMES[kind]}"
     assert (await total(store)).flaw == flaw
     clock = ManualClock()
-    overlay = ProcessOverlay(clock, exact=True)
+    overlay = ExactOverlay(clock)
     reader = Reader(store, overlay, clock, 0.0)
     (reading,) = await reader.read(["a"])
     assert not reading.exact

@@ -8,12 +8,12 @@ from countersink_server.cli.audit import AGREES, UNKNOWN, judge, look
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.datastore.store import DatastoreStore
-from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.receipts import DAY, Tally, key_of_envelope, notes_of_commit
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.memory.exact_overlay import ExactOverlay
 
 SHARDS = 3
 
@@ -23,7 +23,7 @@ class Crowd:
 
     def __init__(self, datastore: Datastore) -> None:
         self.datastore = datastore
-        self.overlay = ProcessOverlay(datastore.clock, exact=True)
+        self.overlay = ExactOverlay(datastore.clock)
         self.random = random.Random(1)
         self.changes: list[Change] = []
         self.counted = 0

@@ -36,6 +36,7 @@ from tests.contracts.tasks import TasksContract, Waiting
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
 from tests.world.manual_clock import ManualClock
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.tasks import LeasedTasks
 from tests.world.series import ALL_KEPT
 
@@ -167,7 +168,7 @@ class TestDatastoreJobs(JobsContract):
 
     async def test_counts_by_time_are_exported(self, datastore: Datastore) -> None:
         store, jobs, clock = await datastore.store(), await jobs_in(datastore), SystemClock()
-        overlay, tasks = ProcessOverlay(clock, exact=True), LeasedTasks(clock)
+        overlay, tasks = ExactOverlay(clock), LeasedTasks(clock)
         hour = int(clock.now()) // 3_600 * HOUR
         names = [f"p:{number:02}" for number in range(25)]
         for number, name in enumerate(names):
@@ -198,7 +199,7 @@ class TestDatastoreJobs(JobsContract):
         names = [f"p:{number:03}" for number in range(90)]
         adds = tuple(ShardAdd(name, 0, 3, 1) for name in names)
         await store.apply(Commit((Receipt("k", LATER),), adds))
-        overlay, tasks = ProcessOverlay(clock, exact=True), LeasedTasks(clock)
+        overlay, tasks = ExactOverlay(clock), LeasedTasks(clock)
         later = ManualClock(clock.now() + 401 * DAY_SECONDS)
         reader, compactor = Reader(store, overlay, clock, 0), Compactor(store, clock, DAY)
         fleet = []
@@ -249,7 +250,7 @@ class TestDatastoreJobs(JobsContract):
         starter = JobStarter(
             jobs,
             tasks,
-            ProcessOverlay(clock, exact=True),
+            ExactOverlay(clock),
             compactor,
             clock,
             store=store,

@@ -42,6 +42,7 @@ from tests.interleavings.steps.network import (
 )
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.series import ALL_KEPT
 
 LEASE = 2.0
@@ -126,7 +127,7 @@ class System:
         clock = LoopClock(self.loop)
         self.broker = (CountingApart if self.written else CountingBroker)(clock, lease=LEASE)
         self.store = PickyStore(clock, None if self.written else self.broker)
-        self.overlay = ProcessOverlay(clock, exact=True) if self.written else MemoryOverlay(self.broker)
+        self.overlay = ExactOverlay(clock) if self.written else MemoryOverlay(self.broker)
         for _ in range(self.random.randint(1, 3)):
             self.start_ingest(self._new_disk())
         for _ in range(self.random.randint(1, 3)):

@@ -23,6 +23,7 @@ from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.network import remote_store
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 from tests.world.sources import FakeSource
 
@@ -134,7 +135,7 @@ class Migration:
             await asyncio.sleep(self.random.expovariate(5))
 
     async def _changing(self) -> None:
-        overlay = ProcessOverlay(self.clock, exact=True)
+        overlay = ExactOverlay(self.clock)
         reader = Reader(self.store, overlay, self.clock, 1.0)
         setter = Setter(reader, self.store, overlay, self.clock, DAY)
         while self.loop.time() < SECONDS:

@@ -11,6 +11,7 @@ from shared.model.words import APPLIED, DROPPED, Reading
 from tests.interleavings.steps.changes import BASE
 from tests.interleavings.steps.test_races import apply_all, count, through
 from tests.interleavings.steps.world import POISON, IngestProcess, World
+from tests.world.memory.exact_overlay import ExactOverlay
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_no_overlay_has_to_remember_a_dead_letter(world: World) -> None:
     assert not world.overlay._there
     for ingest in world.ingests:
         read(world, ingest)
-    restarted = new_reader(world, ProcessOverlay(world.clock, exact=True))
+    restarted = new_reader(world, ExactOverlay(world.clock))
     found = reading(restarted, world)
     assert (found.value, found.pending, found.exact, found.exists) == (1, 1, True, True)
 

@@ -44,6 +44,7 @@ from tests.interleavings.steps.network import (
 from tests.world.flushing import tools_of
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")
@@ -151,7 +152,7 @@ class World:
         async def build() -> None:
             self.broker = (BuriesApart if written else MemoryBroker)(self.clock)
             self.store = PickyStore(self.clock, None if written else self.broker)
-            self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
+            self.overlay = ExactOverlay(self.clock) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
             self.flushers = [self._flusher() for _ in range(flushers)]
             self.replayers = [self._replayer() for _ in range(2)]

@@ -4,19 +4,19 @@ from collections.abc import Collection
 from contextlib import closing
 
 from ingest.api.receipts import HELD, AppliedWaits, Tracking
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Commit, Receipt, Receipts
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 
 KEY = key_of_envelope("e")
 
 
-class Held(ProcessOverlay):
+class Held(ExactOverlay):
     """It holds everything for ever: settling fails."""
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
@@ -38,7 +38,7 @@ def test_what_is_applied_ends_a_wait_though_settling_failed() -> None:
     with closing(VirtualLoop()) as loop:
         clock = LoopClock(loop)
         store = CountedStore(clock)
-        waits = AppliedWaits(Tracking(store, Held(clock, exact=True)), clock)
+        waits = AppliedWaits(Tracking(store, Held(clock)), clock)
 
         async def apply() -> None:
             await store.apply(Commit((Receipt(KEY, StoreMillis(0)),), ()))

@@ -7,7 +7,6 @@ import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
 from countersink_server.move.importer import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import ChangedError, CountersinkError, RefusedError, StorageFullError, TransientError
 from shared.model.imports import Foreign, Mark
@@ -16,6 +15,7 @@ from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, Shar
 from shared.runtime.retry import Backoff
 from tests.contracts.store import commit, total
 from tests.world.manual_clock import ManualClock
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 from tests.world.sources import FakeSource
 
@@ -30,7 +30,7 @@ class Parts:
         self.clock = ManualClock()
         self.source = source
         self.store = store(self.clock)
-        self.overlay = ProcessOverlay(self.clock, exact=True)
+        self.overlay = ExactOverlay(self.clock)
 
     async def run(self, prefix: str = "", options: ImportOptions | None = None) -> list[ImportOutcome | str]:
         told: list[ImportOutcome | str] = []

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import shared.counters.largest as under_test
 from shared.counters.largest import Largest
 from shared.counters.reader import Reader
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.words import DEAD, SHARD_FULL, Commit, Envelope, Guard, Receipt, ShardAdd
@@ -24,6 +23,7 @@ from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
 from tests.http.both_ways import poll
+from tests.world.memory.exact_overlay import ExactOverlay
 
 NAMES = ["a", "a:1", "a:2", "a:é", 'a:"', "b", "b:1", "c"]
 LATER = StoreMillis(1 << 60)
@@ -135,7 +135,7 @@ async def test_what_it_has_shown_is_in_every_later_reading(
 ) -> None:
     """Where an overlay lacks what programs publish on a topic, a reading made with what was kept would lack it, too."""
     clock = SystemClock()
-    overlay = ProcessOverlay(clock, exact=True)
+    overlay = ExactOverlay(clock)
     reader = Reader(world.store, overlay, clock, cache_ttl=60.0)
     largest = Largest(world.store, overlay, clock, reader)
     read, landing = SqliteSnapshot.read, asyncio.Event()

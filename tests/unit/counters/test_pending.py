@@ -23,13 +23,13 @@ from shared.counters.pending import (
     pending_since,
 )
 from shared.counters.reader import Reader
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BrokerMillis, Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Delivery, Entry, Envelope, Increment, Total, View
 from shared.wire.codec import decode, encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 
 NAMES = ("a", "ab", "b", "c")
@@ -259,7 +259,7 @@ async def test_a_read_after_each_write_sums_only_what_came(monkeypatch: pytest.M
         return module.pending(base, view, *each)
 
     monkeypatch.setattr(reader, "pending", anew)
-    written = ProcessOverlay(clock, exact=True)
+    written = ExactOverlay(clock)
     for overlay in (MemoryOverlay(broker), written):
         asked.clear()
         read = Reader(MemoryStore(clock), overlay, clock, 1.0)

@@ -17,6 +17,7 @@ from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, Shard
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 from tests.world.series import ALL_KEPT, everything
 
@@ -119,7 +120,7 @@ class HeldOpen(MemoryStore):
 async def test_what_holds_periods_open_holds_up_no_series() -> None:
     clock = ManualClock()
     store = HeldOpen(clock)
-    series = SeriesReader(store, ProcessOverlay(clock, exact=True), clock, ALL_KEPT)
+    series = SeriesReader(store, ExactOverlay(clock), clock, ALL_KEPT)
     present = series.range("a", "hour", int(clock.now() * 1_000), None)
     begun = asyncio.get_running_loop().time()
     async with asyncio.timeout(12 * CLOSED_WITHIN):
@@ -146,7 +147,7 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     await store.apply(Commit((buried("e", {"a": 5, "b": 1}, Increment("a", 10, receipt="ix"), until=until),), ()))
 
     async def read() -> list[tuple[int, bool]]:
-        reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
+        reader = Reader(store, ExactOverlay(clock), clock, 1.0)
         return [(reading.value, reading.exact) for reading in await reader.read(["a", "b"])]
 
     assert await read() == [(15, True), (1, True)]
@@ -156,11 +157,11 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     assert await read() == [(15, True), (1, True)]
 
 
-class Settling(ProcessOverlay):
+class Settling(ExactOverlay):
     """An overlay that a reading must settle something in, before it shows that."""
 
     def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock, exact=True)
+        super().__init__(clock)
         self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
         self.away = False
 
@@ -212,9 +213,9 @@ class Moving:
         return there
 
 
-class MovingOverlay(ProcessOverlay):
+class MovingOverlay(ExactOverlay):
     def __init__(self, moving: Moving) -> None:
-        super().__init__(ManualClock(), exact=True)
+        super().__init__(ManualClock())
         self._moving = moving
 
     async def names(self, *_: object, **__: object) -> Sequence[str]:
@@ -243,7 +244,7 @@ async def test_a_counter_that_moves_is_listed(place: str) -> None:
 async def test_a_list_says_whether_it_may_lack_names(shared: bool, exact: bool) -> None:
     """An overlay that is not shared lists what it has. If it should see everything and does not, a page is an error."""
     clock = ManualClock()
-    overlay = ProcessOverlay(clock, exact=exact)
+    overlay = (ExactOverlay if exact else ProcessOverlay)(clock)
     overlay.shared = shared
     names = AllNames(MemoryStore(clock), overlay)
     assert await names.under([""], 10) == ([], shared and exact)

@@ -24,6 +24,7 @@ from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.retry import Backoff
 from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.store import MemoryStore
 
 
@@ -33,7 +34,7 @@ class Parts:
     def __init__(self, store: type[MemoryStore] = MemoryStore, *, exact: bool = True) -> None:
         self.clock = ManualClock()
         self.store = store(self.clock)
-        self.overlay = ProcessOverlay(self.clock, exact=exact)
+        self.overlay = (ExactOverlay if exact else ProcessOverlay)(self.clock)
         self.reader = Reader(self.store, self.overlay, self.clock, 1.0)
         pick = random.Random(1).randrange
         self.setter = Setter(

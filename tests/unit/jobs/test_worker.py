@@ -11,7 +11,6 @@ from flusher.jobs.worker import TRIES, Runner, Worker
 from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Instant, Millis, StoreMillis
 from shared.model.errors import (
     ContendedError,
@@ -40,6 +39,7 @@ from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.retry import Backoff, Stop
 from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
+from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
 from tests.world.memory.tasks import LeasedTasks
@@ -67,7 +67,7 @@ class Parts:
         self.store = Picky(self.clock)
         self.jobs = MemoryJobs()
         self.tasks = LeasedTasks(self.clock)
-        self.overlay = ProcessOverlay(self.clock, exact=True)
+        self.overlay = ExactOverlay(self.clock)
         self.reader = Reader(self.store, self.overlay, self.clock, 0)
         self.names = AllNames(self.store, self.overlay)
         visits = {ADD: self.adding()} if visits is None else visits
