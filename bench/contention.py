@@ -112,7 +112,7 @@ def emulated(host: str, shards: int | None, seconds: float, settles: float) -> d
 
 @asynccontextmanager
 async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
-    place = DatastorePlace(PROJECT, namespace=f"contention-{uuid4().hex}", index_expires=False)
+    place = DatastorePlace(PROJECT, namespace=f"contention-{uuid4().hex}")
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         stores = []

@@ -52,7 +52,7 @@ class DatastoreArrivals:
                 for add in some:
                     there = found.get(name_of(add.key))
                     before = self._place.entity(add.key) if there is None else there.entity
-                    fill(write(request, before, version_of(there)), add, self._place)
+                    fill(write(request, before, version_of(there)), add)
                 await self._client.commit_over(request)
 
             await insist(once, ContendedError, tries(_TRIES), after_conflict())

@@ -98,11 +98,11 @@ class BlindBuckets:
         first = len(request.mutations)
         for add in adds:
             if add not in big:
-                self._transform(request, add)
+                _transform(request, add)
             elif (seen := found.get(name_of(add.key))) is not None:
-                only_over(seen.version, self._transform(request, add))
+                only_over(seen.version, _transform(request, add))
             else:
-                fill(write(request, self._place.entity(add.key), 0), add, self._place)
+                fill(write(request, self._place.entity(add.key), 0), add)
         return dict(enumerate(adds, first))
 
     def learn(self, response: Any, adds: Mapping[int, EntityAdd]) -> None:
@@ -115,14 +115,15 @@ class BlindBuckets:
         if len(self._full) > MOST_FULL:
             self._full.clear()
 
-    def _transform(self, request: Any, add: EntityAdd) -> Any:
-        mutation = request.mutations.add()
-        mutation.upsert.key.CopyFrom(add.key)
-        _expire(mutation.upsert, add.expires, self._place)
-        mutation.property_mask.paths.append(EXPIRES)
-        for name, delta in add.sums.items():
-            mutation.property_transforms.add(property=name).increment.integer_value = delta
-        return mutation
+
+def _transform(request: Any, add: EntityAdd) -> Any:
+    mutation = request.mutations.add()
+    mutation.upsert.key.CopyFrom(add.key)
+    _expire(mutation.upsert, add)
+    mutation.property_mask.paths.append(EXPIRES)
+    for name, delta in add.sums.items():
+        mutation.property_transforms.add(property=name).increment.integer_value = delta
+    return mutation
 
 
 async def entities_at(
@@ -199,17 +200,15 @@ def _full(found: Any, add: EntityAdd) -> bool:
     return False
 
 
-def fill(entity: Any, add: EntityAdd, place: DatastorePlace) -> None:
+def fill(entity: Any, add: EntityAdd) -> None:
     """Write the sums into the entity, in place of what these properties hold."""
-    _expire(entity, add.expires, place)
+    _expire(entity, add)
     for name, delta in add.sums.items():
         entity.properties[name].integer_value = delta
 
 
-def _expire(entity: Any, expires: StoreMillis, place: DatastorePlace) -> None:
-    value = entity.properties[EXPIRES]
-    value.timestamp_value.FromMilliseconds(expires)
-    value.exclude_from_indexes = not place.index_expires
+def _expire(entity: Any, add: EntityAdd) -> None:
+    entity.properties[EXPIRES].timestamp_value.FromMilliseconds(add.expires)
 
 
 # Keeps two entities among the receipts: which rules of counts by time flushers promised to follow, and until when;

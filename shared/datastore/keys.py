@@ -72,8 +72,6 @@ class DatastorePlace:
     database: str = ""
     namespace: str = ""
     kinds: Kinds = Kinds()
-    index_expires: bool = True
-    """Whether `expires` is indexed. `sweep` needs the index. With a TTL policy it only costs, and is a hot spot."""
 
     def key(self, kind: str, name: str) -> Key:
         key = _Key()
@@ -119,9 +117,7 @@ class DatastorePlace:
     def receipt_entity(self, receipt: Receipt) -> Any:
         entity = _Entity(key=self.receipt(receipt.key))
         if receipt.expires:
-            expires = entity.properties[EXPIRES]
-            expires.timestamp_value.FromMilliseconds(receipt.expires)
-            expires.exclude_from_indexes = not self.index_expires
+            entity.properties[EXPIRES].timestamp_value.FromMilliseconds(receipt.expires)
         unindexed(entity, STATE).string_value = receipt.state
         if receipt.note:
             unindexed(entity, NOTE).blob_value = receipt.note
