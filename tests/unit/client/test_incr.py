@@ -79,7 +79,7 @@ LATER: Any = [
 
 @pytest.mark.parametrize("step", LATER)
 async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> None:
-    async with asking(step, step, accepted(), interval=WHOLE) as (server, client):
+    async with asking(step, step, accepted()) as (server, client):
         client.incr("a")
         await server.until_asked()
         client.incr("a")
@@ -287,7 +287,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
     def answer() -> web.StreamResponse:
         return accepted()() if room else problem(503, "the broker is away")()
 
-    async with asking(answer, interval=WHOLE, most=1) as (server, client):
+    async with asking(answer, most=1) as (server, client):
         client.incr("a")
         await server.until_asked()
         client.incr("b")
@@ -353,7 +353,7 @@ async def test_a_client_that_is_forgotten_sends_what_it_holds(server: Scripted) 
 
 
 async def test_a_server_that_hangs_does_not_hold_the_end_up() -> None:
-    async with asking("hang", interval=WHOLE) as (server, client):
+    async with asking("hang") as (server, client):
         client.incr("a")
         await server.until_asked()
         async with asyncio.timeout(60):  # it never answers, and the attempt would end later
