@@ -13,11 +13,11 @@ At the end, all but receipts is read again on both sides, and compared.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -27,7 +27,7 @@ from shared.model.errors import AlreadyAppliedError, ChangedError, TransientErro
 from shared.model.imports import Foreign, Mark
 from shared.model.jobs import RUNNING
 from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, followed_until, marks_of, shard_of_copy
-from shared.model.words import Commit, Guard, Receipt, Total
+from shared.model.words import Commit, Guard, Receipt, Total, pages
 from shared.runtime.retry import Backoff, insist, within
 from shared.wiring.moving import End
 
@@ -236,7 +236,7 @@ class Copier:
         for name, by, begin in buckets:
             if name not in self._fresh:
                 series.setdefault((name, by), []).append(begin)
-        for some in batches(series.items(), AT_ONCE):
+        for some in pages(series.items(), AT_ONCE):
             await asyncio.gather(*[self._insist(partial(check, *of, begins)) for of, begins in some])
 
     async def _receipts(self, some: Sequence[MovedReceipt], write: bool) -> int:
@@ -356,9 +356,3 @@ async def batched(pages: AsyncIterator[Sequence[T]], size: int) -> AsyncGenerato
             del rest[:size]
     if rest:
         yield rest
-
-
-def batches(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some

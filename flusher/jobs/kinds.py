@@ -5,9 +5,8 @@ receipt.
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import inf
 from typing import Final, NamedTuple, TypeVar
 
@@ -33,7 +32,7 @@ from shared.model.errors import (
 )
 from shared.model.jobs import DELETE, EXPIRE, Job, Span
 from shared.model.receipts import Tally, notes_of_commit
-from shared.model.words import MARKED, Bounds, Commit, Receipt, add_to
+from shared.model.words import MARKED, Bounds, Commit, Receipt, add_to, pages
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime import metrics
@@ -125,7 +124,7 @@ class Adding:
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
         there = await existing(self.store, self.reader, names, exact=self.exact)
         failed: list[tuple[str, str]] = []
-        for part in _divided(there, IN_COMMIT):
+        for part in map(dict, pages(there.items(), IN_COMMIT)):
             failed += await self._add(job, part)
         return PageOutcome(len(there), len(there) - len(failed), tuple(failed))
 
@@ -146,7 +145,7 @@ class Adding:
             except RefusedError as error:
                 if len(left) == 1:
                     return [(name, str(error)) for name in left]
-                halves = _divided(left, -(-len(left) // 2))
+                halves = map(dict, pages(left.items(), -(-len(left) // 2)))
                 return [one for half in halves for one in await self._add(job, half)]
             else:
                 await self.overlay.changed(commit.changes, time, commit.receipts[0].key)
@@ -184,12 +183,6 @@ class Adding:
         until = min(job.until(), StoreMillis(await self.store.now() + MARKED))
         bounds = Bounds(until, epoch=await self.overlay.mark(receipts[0].key, left))
         return Commit(tuple(receipts), tuple(adds), bounds=bounds, changes=tuple(left))
-
-
-def _divided(there: Shards, size: int) -> Iterator[Shards]:
-    items = iter(there.items())
-    while part := dict(islice(items, size)):
-        yield part
 
 
 # Resets or deletes each counter of a page, exactly as a set does; or deletes those that were not changed for long. Each

@@ -16,7 +16,7 @@ from shared.config.lists import NameLimit
 from shared.counters.reader import MOST_LOOKUPS
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError, TransientError, amount
-from shared.model.words import Lately, View
+from shared.model.words import Lately, View, pages
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -225,9 +225,8 @@ class NewNames:
         others are not asked for once most of a page have not arrived. These come last the next time: they may never
         arrive.
         """
-        names, arrived = [*islice(self._admitted, MOST_PAGES * PAGE)], list[str]()
-        for begin in range(0, len(names), PAGE):
-            page = names[begin : begin + PAGE]
+        arrived: list[str] = []
+        for page in pages([*islice(self._admitted, MOST_PAGES * PAGE)], PAGE):
             there = await self._store.shards(page)
             arrived += there
             if 2 * len(there) < len(page):

@@ -40,7 +40,7 @@ from shared.http.shares import FairLock
 from shared.model.buckets import WallSeconds, written_at
 from shared.model.errors import CrowdedError, NotAloneError, UnrankedError, amount
 from shared.model.jobs import flaw_of_prefix
-from shared.model.words import Reading, flaw_of_name
+from shared.model.words import Reading, flaw_of_name, pages
 from shared.ports.store import ShardNumbers
 from shared.runtime import metrics
 
@@ -257,8 +257,8 @@ class ReadRoutes:
                     422, f"there are more than {MOST_SCRAPED:,} counters: add a longer 'prefix'", field="prefix"
                 )
             lines = [_HEAD]
-            for place in range(0, len(names), MOST_NAMED):
-                for one in await self._reader.read(names[place : place + MOST_NAMED], asks.max_age):
+            for some in pages(names, MOST_NAMED):
+                for one in await self._reader.read(some, asks.max_age):
                     exact = exact and one.exact
                     if one.exists:
                         lines.append(_LINE.format(one.name.translate(_ESCAPES), one.value))

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Final, Literal
 
 from ingest.api.fields import Json
@@ -13,7 +12,7 @@ from ingest.http.requests import Call, unescape
 from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.receipts import Note, key_of_envelope, read_note
-from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES
+from shared.model.words import APPLIED, DEAD, DROPPED, MAX_ID_BYTES, pages
 from shared.ports.overlay import Overlay
 from shared.ports.store import ReceiptBook
 from shared.runtime.clock import Clock
@@ -197,14 +196,14 @@ class AppliedWaits:
     async def _look(self) -> None:
         """Look once for everything that the present waits need, then end those that have it or whose client is gone."""
         waits = list(self._waits)
-        keys = iter({key for wait in waits for key in wait.keys})
+        keys = {key for wait in waits for key in wait.keys}
         long: set[str] = set()
         if (now := self._clock.monotonic()) - self._asked_for_long >= HELD:
             self._asked_for_long = now
             long = {key for wait in waits if now - wait.begun >= HELD for key in wait.keys}
         ends: dict[str, Note | None] = {}
         try:
-            while some := list(islice(keys, MOST_RECEIPTS)):
+            for some in pages(keys, MOST_RECEIPTS):
                 ends |= await self._tracking.ends(some, long)
                 await asyncio.sleep(0)
         finally:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
@@ -20,7 +19,7 @@ from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
-from shared.model.words import Reading
+from shared.model.words import Reading, pages
 from shared.runtime.clock import Clock
 from shared.runtime.retry import ended, set_within
 
@@ -196,8 +195,7 @@ class Watches:
                 watching.setdefault(name, []).append(watch)
         for name in self._shown.keys() - watching.keys():
             del self._shown[name]
-        names = iter(watching)
-        while some := [*islice(names, AT_ONCE)]:
+        for some in pages(watching, AT_ONCE):
             await self._tell(some, watching)
 
     async def _tell(self, names: Sequence[str], watching: Mapping[str, Sequence[Watch]]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.counters.reader import Reader, looking
 from shared.model.buckets import BEGINNING
-from shared.model.words import MAX_SUM, Entry, Reading, View
+from shared.model.words import MAX_SUM, Entry, Reading, View, pages
 from shared.ports.overlay import Overlay
 from shared.ports.store import RankedStore, Snapshot
 from shared.runtime.clock import Clock
@@ -69,10 +69,8 @@ class Largest:
         pending = [name for prefix in prefixes for name in await self._overlay.names(prefix)]
         async with self._store.snapshot() as snapshot:
             stored = await self._store.largest(snapshot, prefixes, limit, dict.fromkeys(pending, _ANYTHING))
-        names = [*dict.fromkeys((*stored, *pending))]
         found: Sequence[Reading] = ()
-        for begin in range(0, len(names), MOST_IN_TURN):
-            some = names[begin : begin + MOST_IN_TURN]
+        for some in pages(dict.fromkeys((*stored, *pending)), MOST_IN_TURN):
             async with looking(self._store, self._overlay, self._clock, some) as look:
                 found = _largest((*found, *(await look.readings()).values()), limit)
         return found

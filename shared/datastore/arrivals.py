@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final
 
 from shared.datastore.buckets import NAME, entity_adds, fill, followed_in, keep_followed
@@ -12,6 +11,7 @@ from shared.datastore.keys import integer, name_of, version_of, write
 from shared.model.buckets import BucketAdd, ByTime, Followed, followed_too
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.jobs import JobState
+from shared.model.words import pages
 from shared.runtime.retry import after_conflict, insist, tries
 
 AT_ONCE: Final = 100
@@ -43,8 +43,7 @@ class DatastoreArrivals:
         return [self._held(found, one) for one in counts]
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
-        adds = iter(entity_adds(self._place, ByTime(tuple(counts))))
-        while some := list(islice(adds, AT_ONCE)):
+        for some in pages(entity_adds(self._place, ByTime(tuple(counts))), AT_ONCE):
 
             async def once(some: Sequence[Any] = some) -> None:
                 found = await self._client.find(add.key for add in some)

@@ -17,6 +17,7 @@ from google.cloud.datastore_v1.types import datastore as _types
 from shared.datastore.keys import DatastorePlace, Key, delete, name_of, rewrite, unindexed, version_of, write
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
+from shared.model.words import pages
 from shared.runtime import metrics
 from shared.runtime.clock import Clock, Skew
 from shared.runtime.retry import Backoff, insist, tries, within
@@ -330,8 +331,7 @@ class DatastoreClient:
         ids = [*keys]
         if len(ids) <= MOST_LOOKED_UP:
             return await self._look_up(ids, read_time)
-        chunks = [ids[begin : begin + MOST_LOOKED_UP] for begin in range(0, len(ids), MOST_LOOKED_UP)]
-        parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
+        parts = await asyncio.gather(*[self._look_up(some, read_time) for some in pages(ids, MOST_LOOKED_UP)])
         entities = [entity for part in parts for entity in part.entities]
         return Found(entities, max(part.time for part in parts))
 
@@ -366,8 +366,8 @@ class DatastoreClient:
         another process may have deleted it meanwhile, and made another one of the same key.
         """
         deleted = 0
-        for begin in range(0, len(seen), DELETES_AT_ONCE):
-            deleted += await self._delete_seen(seen[begin : begin + DELETES_AT_ONCE])
+        for some in pages(seen, DELETES_AT_ONCE):
+            deleted += await self._delete_seen(some)
         return deleted
 
     async def _delete_seen(self, seen: Sequence[Any]) -> int:

@@ -38,7 +38,7 @@ from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
 from shared.model.buckets import Instant, Millis, StoreMillis, rule_of
 from shared.model.errors import ContendedError, TransientError
 from shared.model.feed import Change, Reach, Told, told_of
-from shared.model.words import Lately
+from shared.model.words import Lately, pages
 from shared.ports.feed import Owed, Waiting
 from shared.ports.store import CounterNames, Snapshots, StoreClock
 
@@ -210,11 +210,10 @@ class DatastoreFeedBook:
         for key in await self._owed.next():
             if (shard := shard_of(key)) is not None and self._may(shard[0]):
                 counters.setdefault(shard[0], []).append(key)
-        names = [*counters]
-        for begin in range(0, len(names), limit):  # until something is due: a new process does not know what rests
+        for some in pages(counters, limit):  # until something is due: a new process does not know what rests
             async with self._store.snapshot() as snapshot:
                 # In this order: on the emulator, a later look may see more of the same instant.
-                keys = [key for name in names[begin : begin + limit] for key in counters[name]]
+                keys = [key for name in some for key in counters[name]]
                 found = await self._client.look_up(keys, read_time=snapshot.time)
                 self._read = await self._sorted_out(found.entities, snapshot.time, told)
                 totals, _ = await snapshot.read([*self._read], ())
@@ -280,9 +279,9 @@ class DatastoreFeedBook:
             else:
                 request.mutations.add().delete.CopyFrom(self._place.key(self._place.kinds.reached, str(reach.row)))
             self._due.pop(reach.row, None)
-        for begin in range(0, len(request.mutations), DELETES_AT_ONCE):
+        for some in pages(request.mutations, DELETES_AT_ONCE):
             part = self._client.commit_request()
-            part.mutations.extend(request.mutations[begin : begin + DELETES_AT_ONCE])
+            part.mutations.extend(some)
             await self._client.commit(part)
         for change, interval in changes:
             self._put_off(change.counter, interval)

@@ -11,7 +11,7 @@ from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import KEY, Key, Operator, flaw_of, name_of, query_of, said, shard_of, where, whole
 from shared.model.errors import SettingsError, TransientError
 from shared.model.imports import MOST_FOREIGN_SHARDS, By, Foreign, Source, Variant
-from shared.model.words import shard_key
+from shared.model.words import pages, shard_key
 
 # Reads entities of other applications: values that may not be numbers, and sums over shards.
 
@@ -265,9 +265,8 @@ class SourceKinds:
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
         names = self._known or await self._all(prefix)
-        ordered = sorted(name for name in names if name.startswith(prefix))
-        for begin in range(0, len(ordered), AT_ONCE):
-            for one in await asyncio.gather(*map(self.counter, ordered[begin : begin + AT_ONCE])):
+        for some in pages(sorted(name for name in names if name.startswith(prefix)), AT_ONCE):
+            for one in await asyncio.gather(*map(self.counter, some)):
                 if one is not None:
                     yield one
 

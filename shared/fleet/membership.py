@@ -19,6 +19,7 @@ from shared.fleet.fleet_view import CHANGE_WITHIN, LOOK_WITHIN, FleetView
 from shared.model.buckets import StoreMillis
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import LONGEST_LOOK, LOOK_MARGIN, SILENCE, Fleet, PublisherRecord
+from shared.model.words import pages
 from shared.ports.store import FleetLook, Left, ReceiptBook, Rows, SpoolFile
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, insist
@@ -314,8 +315,7 @@ MOST_KEYS_ASKED: Final = 1_000
 async def unsettled(store: ReceiptBook, keys: Sequence[str]) -> list[str]:
     """The receipts among these that are not settled. `TransientError` if the store does not answer."""
     left = list[str]()
-    for begin in range(0, len(keys), MOST_KEYS_ASKED):
-        some = keys[begin : begin + MOST_KEYS_ASKED]
+    for some in pages(keys, MOST_KEYS_ASKED):
         found = (await store.receipts(some)).found
         left += [key for key in some if key not in found or not found[key].settled]
     return left

@@ -520,8 +520,9 @@ def divided(whole: Envelope) -> tuple[Envelope, ...]:
     """The envelopes that stand in commits for a message: itself, or parts that depend on nothing but itself."""
     if len(whole.sums) + len(whole.keyed) <= PART_ENTRIES and sum([abs(one.delta) for one in whole.keyed]) <= MAX_SUM:
         return (whole,)
-    parts = [replace(whole, sums=sums, keyed=()) for sums in _divide(whole.sums)]
-    parts += [replace(whole, sums={}, keyed=keyed) for keyed in _divide_keyed(whole.keyed)]
+    parts = [replace(whole, sums=dict(sums), keyed=()) for sums in pages(sorted(whole.sums.items()), PART_ENTRIES)]
+    keyed = batches(whole.keyed, lambda one: abs(one.delta), MAX_SUM, PART_ENTRIES)
+    parts += [replace(whole, sums={}, keyed=tuple(some)) for some, _ in keyed]
     return tuple([_part(one, number) for number, one in enumerate(parts)])
 
 
@@ -530,24 +531,7 @@ def _part(one: Envelope, number: int) -> Envelope:
     return replace(one, counts=counts, receipt=key_of_part(one.id, number), increments=-1)
 
 
-def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    items = iter(sorted(sums.items()))
-    while some := dict(islice(items, PART_ENTRIES)):
-        yield some
-
-
-def _divide_keyed(keyed: tuple[Increment, ...]) -> Iterator[tuple[Increment, ...]]:
-    begin = weight = 0
-    for index, item in enumerate(keyed):
-        weight += abs(item.delta)
-        if index - begin == PART_ENTRIES or weight > MAX_SUM:
-            yield keyed[begin:index]
-            begin, weight = index, abs(item.delta)
-    if keyed:
-        yield keyed[begin:]
-
-
-# Two helpers: one remembers a bounded number of things, the other divides items into batches. Pure.
+# Helpers: one remembers a bounded number of things, the others divide items. Pure.
 
 
 K = TypeVar("K")
@@ -566,6 +550,13 @@ class Lately(OrderedDict[K, T]):
         self.move_to_end(key)
         if len(self) > self._most:
             self.popitem(last=False)
+
+
+def pages(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Divide items, in order, into lists of this many."""
+    rest = iter(items)
+    while page := [*islice(rest, size)]:
+        yield page
 
 
 def batches(

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from shared.model.errors import SettingsError
 from shared.model.imports import Foreign, Mark
 from shared.model.jobs import Job, JobState, Progress
 from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin
+from shared.model.words import pages
 from shared.runtime.clock import Clock
 
 PAGE: Final = 500
@@ -83,9 +83,7 @@ class CopyFile:
 
     def _pages(self, kind: str) -> Iterator[Sequence[dict[str, Any]]]:
         """The lines with this field."""
-        lines = (line for line in _lines(self._file) if kind in line)
-        while some := list(islice(lines, PAGE)):
-            yield some
+        return pages((line for line in _lines(self._file) if kind in line), PAGE)
 
     async def followed(self) -> Sequence[Followed]:
         return followed_of(json.dumps(self._followed))

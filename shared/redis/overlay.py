@@ -21,7 +21,7 @@ from shared.model.buckets import BEGINNING, NEVER, Instant
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.receipts import Ages, Promise, ages
-from shared.model.words import ANY_NAME, Backlog, Envelope, View
+from shared.model.words import ANY_NAME, Backlog, Envelope, View, pages
 from shared.ports.store import Commits
 from shared.redis import scripts
 from shared.redis.member import APART_AFTER, SILENT, GoneMembers, Member
@@ -471,9 +471,8 @@ class RedisOverlay:
         """Raise the floors in the overlay that the fleet names now, since its readers see none of an earlier one."""
         for counter in counters:
             self._copy.raise_floor(counter, time)
-        overlay, names = await self._ripe(0), [*counters]
-        for begin in range(0, len(names) if overlay.epoch else 0, KEYS_AT_ONCE):
-            some = names[begin : begin + KEYS_AT_ONCE]
+        overlay = await self._ripe(0)
+        for some in pages(counters if overlay.epoch else (), KEYS_AT_ONCE):
             await self._do(scripts.RAISE, overlay, time, receipt, *some)
 
     async def _do(self, script: Script, overlay: NamedOverlay, *arguments: Any) -> None:

@@ -5,13 +5,12 @@ receipts can be found by their counters, too.
 import asyncio
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, NEVER, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
 from shared.model.receipts import KEY_OF_ID, half_of_id, halves_of_ids, key_of_half, read_note
-from shared.model.words import APPLIED, Receipt
+from shared.model.words import APPLIED, Receipt, pages
 from shared.sqlite.database import json_of
 
 MOST_BYTES_OF_DEAD: Final = 2**22
@@ -87,8 +86,7 @@ def starting(db: sqlite3.Connection, first: str, last: str, limit: int) -> Seque
 async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:
     """The keys among these whose receipts are settled. Other tasks get a turn if there are many."""
     settled: set[str] = set()
-    rest = iter(keys)
-    while some := list(islice(rest, SLICE)):
+    for some in pages(keys, SLICE):
         settled.update(key for key, receipt in find(db, some).items() if receipt.settled)
         if len(some) == SLICE:
             await asyncio.sleep(0)
