@@ -1,7 +1,7 @@
 """Which web page made a browser send a request, what such a page may send (CORS), and which pictures it may show."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from aiohttp import web
 
 from shared.http.answers import SECURE
+from shared.http.front import Handler
 
 _OWN: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of requests that no other site has caused."""
@@ -92,8 +93,6 @@ def _named(path: str, prefixes: tuple[str, ...]) -> bool:
 
 # Tells browsers that a page of another origin may send a request and see its answer.
 
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 PREFLIGHT: Final = "OPTIONS"
 ASKED: Final = frozenset({"GET", "POST"})
