@@ -92,8 +92,7 @@ def test_what_only_looks_like_a_service_link_is_refused(name: str, value: str) -
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("TRESHOLDS", "did you mean COUNTERSINK_THRESHOLDS?"), ("FOO", "see countersink --help")],
+    ("name", "said"), [("TRESHOLDS", "did you mean COUNTERSINK_THRESHOLDS?"), ("FOO", "see countersink --help")]
 )
 def test_a_setting_that_is_unknown_is_refused_with_one_that_is_near(name: str, said: str) -> None:
     with pytest.raises(SettingsError) as wrong:
@@ -113,14 +112,6 @@ def test_limits_of_counters_are_read_or_refused_by_name() -> None:
     assert read("=0") == [("", 0)]
     assert read("a=b==5,\u00e9=7,a=5") == [("a=b=", 5), ("\u00e9", 7), ("a", 5)]
     assert read("") == []
-    for wrong in (
-        *("5", "a:5", "a=", "a=-1", "a=1_0", "a=\u0665", "a=1e3", "a=5,,b=6", "a=5,a=6", "=1,=1", "a=2" + "0" * 12),
-    ):
-        with pytest.raises(SettingsError, match="COUNTERSINK_MAX_COUNTERS"):
-            read(wrong)
-    for prefix in ("n" * 401, "\udc80"):
-        with pytest.raises(SettingsError, match="COUNTERSINK_MAX_COUNTERS"):
-            read(f"{prefix}=1")
 
 
 def test_rules_are_read_in_any_order() -> None:
@@ -131,20 +122,6 @@ def test_rules_are_read_in_any_order() -> None:
     page = Rule("page:", (("day", Millis(732 * DAY)), ("hour", Millis(90 * DAY))))
     assert read[0] == read[1] == (Rule("a=b", (("minute", Millis(36 * HOUR)),)), page)
     assert Settings.read({"COUNTERSINK_WINDOWS": ""}).windows == ()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "page:", "page:=", "page:=week/1d", "page:=hour", "page:=hour/90", "page:=hour/d", "page:=hour/-1d",
-        "page:=day/23h", "page:=hour/101y", "page:=hour/1d,hour/2d", "a=hour/1d;a=day/1d", "=hour/1d;",
-        "n" * 401 + "=hour/1d",
-    ],
-)  # fmt: skip
-def test_a_wrong_one_is_one_line_that_names_the_variable(text: str) -> None:
-    with pytest.raises(SettingsError, match=r"^COUNTERSINK_WINDOWS") as wrong:
-        Settings.read({"COUNTERSINK_WINDOWS": text})
-    assert "\n" not in str(wrong.value)
 
 
 TO = {"COUNTERSINK_FEED_TO": "file:///events"}
@@ -159,14 +136,22 @@ def test_rules_are_read_and_kept() -> None:
     assert told_of(kept.text()) == kept
 
 
-@pytest.mark.parametrize(
-    ("variable", "text"),
-    [
-        *[("FEED", text) for text in ("page:", "page:=", "a=10", "a=s", "a=-1s", "a=31d", "a=1s,a=2s")],
-        ("FEED", "x" * 401 + "=1s"),
-        *[("THRESHOLDS", f"a={text}") for text in ("", "every 0", "every 1 2", "at", "at 1 1", "at x", "of 1")],
+WRONG = {
+    "FEED": ["page:", "page:=", "a=10", "a=s", "a=-1s", "a=31d", "a=1s,a=2s", "x" * 401 + "=1s"],
+    "MAX_COUNTERS": [
+        *("5", "a:5", "a=", "a=-1", "a=1_0", "a=\u0665", "a=1e3", "a=5,,b=6", "a=5,a=6", "=1,=1", "a=2" + "0" * 12),
+        *("n" * 401 + "=1", "\udc80=1"),
     ],
-)  # fmt: skip
+    "THRESHOLDS": [f"a={text}" for text in ("", "every 0", "every 1 2", "at", "at 1 1", "at x", "of 1")],
+    "WINDOWS": [
+        *("page:", "page:=", "page:=week/1d", "page:=hour", "page:=hour/90", "page:=hour/d", "page:=hour/-1d"),
+        *("page:=day/23h", "page:=hour/101y", "page:=hour/1d,hour/2d", "a=hour/1d;a=day/1d", "=hour/1d;"),
+        "n" * 401 + "=hour/1d",
+    ],
+}
+
+
+@pytest.mark.parametrize(("variable", "text"), [(name, text) for name, texts in WRONG.items() for text in texts])
 def test_a_wrong_rule_is_one_line_that_names_the_variable(variable: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"^COUNTERSINK_{variable}=") as wrong:
         Settings.read(TO | {f"COUNTERSINK_{variable}": text})

@@ -12,16 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.counters import pending as module
 from shared.counters import reader
-from shared.counters.pending import (
-    NAMES_AT_ONCE,
-    Base,
-    EntryLog,
-    NameIndex,
-    Pending,
-    in_blocks,
-    keys_of,
-    pending_since,
-)
+from shared.counters.pending import NAMES_AT_ONCE, Base, EntryLog, NameIndex, Pending, in_blocks, keys_of, pending_since
 from shared.counters.reader import Reader
 from shared.model.buckets import BrokerMillis, Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.receipts import key_of_envelope

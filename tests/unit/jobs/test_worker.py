@@ -12,14 +12,7 @@ from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.model.buckets import Instant, Millis, StoreMillis
-from shared.model.errors import (
-    ContendedError,
-    DamagedError,
-    LostFileError,
-    RefusedError,
-    SettingsError,
-    TransientError,
-)
+from shared.model.errors import ContendedError, DamagedError, LostFileError, RefusedError, SettingsError, TransientError
 from shared.model.jobs import (
     ADD,
     COMPACT,

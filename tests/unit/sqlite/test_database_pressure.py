@@ -29,6 +29,39 @@ MESSAGE = Message(bytes(98))
 """With its attributes 100 bytes."""
 
 
+MIB = 2**20
+
+
+def check(reserve: Reserve, pending: int) -> None:
+    """Of a file with nothing in its log."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        reserve.check(db, pending)
+
+
+class Disk:
+    """Of a size that the test says, as the system tells it."""
+
+    def __init__(self, size: int, free: int, block: int = 4096) -> None:
+        self.size, self.free, self.block = size, free, block
+        self.looks = 0
+
+    def look(self, folder: Path) -> os.statvfs_result:
+        assert folder == Path("/data")
+        self.looks += 1
+        blocks, free = self.size // self.block, self.free // self.block
+        return os.statvfs_result((4096, self.block, blocks, free + 10, free, 0, 0, 0, 0, 255))
+
+    def reserve(self, least: int, *, applied: bool = True) -> Reserve:
+        return Reserve(Path("/data/file.db"), least, applied=applied, look=self.look)
+
+    def takes(self, reserve: Reserve, pending: int = 0) -> bool:
+        try:
+            check(reserve, pending)
+        except StorageFullError:
+            return False
+        return True
+
+
 async def refused(publisher: SqlitePublisher) -> float:
     """When to come back."""
     with pytest.raises(OverloadedError) as error:
@@ -89,36 +122,26 @@ async def test_what_another_process_has_published_counts_at_once(database: Datab
 async def test_as_much_is_taken_on_a_small_disk_as_if_it_was_looked_at_each_time(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, free = 0, 1 + 50 * 100 * (module.GROWTH + module.LOG_GROWTH)
-
-    def look(_: Path) -> os.statvfs_result:
-        nonlocal looks
-        looks += 1
-        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
-
+    disk = Disk(2**40, 1 + 50 * 100 * (module.GROWTH + module.LOG_GROWTH), block=1)
     monkeypatch.setattr(Reserve, "_in_the_log", lambda *_: 0)
-    publisher = SqlitePublisher(database, ManualClock(), 100_000, Reserve(database.path, 1, look=look))
+    publisher = SqlitePublisher(database, ManualClock(), 100_000, disk.reserve(1))
     for _ in range(50):
         await publisher.publish([MESSAGE])
-    assert looks == 1
+    assert disk.looks == 1
     with pytest.raises(StorageFullError):
         await publisher.publish([MESSAGE])
 
 
 async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Database) -> None:
-    free = 0
-
-    def look(_: Path) -> os.statvfs_result:
-        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
-
-    reserve = Reserve(database.path, 1, look=look)
+    disk = Disk(2**40, 0)
+    reserve = disk.reserve(1)
     publisher = SqlitePublisher(database, ManualClock(), 10_000, reserve)
     store = SqliteStore(database, ManualClock(), reserve)
     addition = Commit((), (ShardAdd("b", 0, 5, 1),), marks=(Mark("there", "b", 0, 5),))
     for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3), store.apply(addition)):
         with pytest.raises(StorageFullError, match="nearly full"):
             await refused
-    free = 2**30
+    disk.free = 2**30
     await publisher.publish([MESSAGE])
     await publisher.check()
     assert await store.raise_shards("a", 3) == 3
@@ -177,37 +200,6 @@ async def test_no_more_than_so_much_waits_for_a_writer_that_is_stuck(
     await database.write(lambda _: None)
 
 
-MIB = 2**20
-
-
-def check(reserve: Reserve, pending: int) -> None:
-    """Of a file with nothing in its log."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        reserve.check(db, pending)
-
-
-class Disk:
-    """Of a size that the test says, as the system tells it."""
-
-    def __init__(self, size: int, free: int) -> None:
-        self.size, self.free = size, free
-
-    def look(self, folder: Path) -> os.statvfs_result:
-        assert folder == Path("/data")
-        blocks, free = self.size // 4096, self.free // 4096
-        return os.statvfs_result((4096, 4096, blocks, free + 10, free, 0, 0, 0, 0, 255))
-
-    def reserve(self, least: int, *, applied: bool = True) -> Reserve:
-        return Reserve(Path("/data/file.db"), least, applied=applied, look=self.look)
-
-    def takes(self, reserve: Reserve, pending: int = 0) -> bool:
-        try:
-            check(reserve, pending)
-        except StorageFullError:
-            return False
-        return True
-
-
 def test_below_the_reserve_nothing_is_taken_and_it_goes_on_when_there_is_room() -> None:
     disk = Disk(1_000 * MIB, 64 * MIB)
     reserve = disk.reserve(64 * MIB)
@@ -245,9 +237,7 @@ def test_what_lies_in_the_log_needs_room_in_the_file_until_it_is_there(tmp_path:
     """The log keeps its length afterwards: on a small disk, nothing would be taken any more if that counted."""
     free = 64 * MIB
     reserve = Reserve(
-        tmp_path / "file.db",
-        free,
-        look=lambda _: os.statvfs_result((1, 1, 1_000 * MIB, free, free, 0, 0, 0, 0, 255)),
+        tmp_path / "file.db", free, look=lambda _: os.statvfs_result((1, 1, 1_000 * MIB, free, free, 0, 0, 0, 0, 255))
     )
     with closing(connect_to(tmp_path / "file.db")) as db:
         db.execute("PRAGMA journal_mode = WAL")
