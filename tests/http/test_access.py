@@ -85,6 +85,7 @@ COUNTING: Final = {"count", "change", "pixel"}
 """The kinds that change something."""
 ORIGIN: Final = f"Origin: {SHOP}\r\n".encode()
 ELSEWHERE: Final = b"Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"
+OF_PAGES: Final = {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True, "max_delta": 10}
 KEYS: Final[dict[str, dict[str, Any]]] = {
     "expired": {"expires": PAST},
     "all": {"expires": FUTURE},
@@ -93,22 +94,9 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "admin": {"scopes": ["admin"]},
     "its-prefix": {"scopes": ALL, "prefixes": ["a:", "p:"]},
     "another-prefix": {"scopes": ALL, "prefixes": ["z:"]},
-    "cpk": {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True, "max_delta": 10},
-    "cpk-reads": {
-        "scopes": ["write", "read"],
-        "prefixes": ["p:"],
-        "origins": [SHOP],
-        "publishable": True,
-        "max_delta": 10,
-        "rate": 10_000.0,
-    },
-    "cpk-another-prefix": {
-        "scopes": ["write"],
-        "prefixes": ["z:"],
-        "origins": [SHOP],
-        "publishable": True,
-        "max_delta": 10,
-    },
+    "cpk": OF_PAGES,
+    "cpk-reads": OF_PAGES | {"scopes": ["write", "read"], "rate": 10_000.0},
+    "cpk-another-prefix": OF_PAGES | {"prefixes": ["z:"]},
 }
 MAY: Final[dict[str, tuple[int, set[str]]]] = {
     "nobody": (401, {"open"}),

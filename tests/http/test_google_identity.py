@@ -235,9 +235,7 @@ async def test_certificates_rotate_and_no_token_makes_them_be_fetched_again_at_o
         await tokens.verify(token(), [ACCOUNT])  # Google has withdrawn it
 
 
-async def test_old_certificates_are_fetched_again_and_serve_for_a_day_while_there_are_no_others(
-    issuer: Issuer,
-) -> None:
+async def test_old_certificates_are_fetched_again_and_serve_for_a_day_while_there_are_no_others(issuer: Issuer) -> None:
     tokens, clock = verifying(issuer)
     issuer.max_age = 100
     for seconds, fetches in ((0, 1), (99, 1), (1, 2)):

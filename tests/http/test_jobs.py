@@ -193,11 +193,9 @@ async def test_counters_that_are_only_pending_are_visited(service: Service, kind
             {"name": name, "value": value} for name, value in sorted(before.items()) if name != "q"
         ]
     for _ in range(2):  # as it is now, and when all is applied
-        change = {
-            "add": {name: before[name] + 10 for name in NEW},
-            "reset": dict.fromkeys(NEW, 0),
-            "delete": {},
-        }.get(kind, {name: before[name] for name in NEW})
+        change = {"add": {name: before[name] + 10 for name in NEW}, "reset": dict.fromkeys(NEW, 0), "delete": {}}.get(
+            kind, {name: before[name] for name in NEW}
+        )
         assert await service.totals() == change | {"q": 4}
         await service.apply()
         await service.remove()
@@ -605,9 +603,3 @@ async def test_what_is_counted_while_it_expires_is_kept(service: Service, tmp_pa
         assert totals.get(name, 0) + taken.get(name, 0) == counts[name] + more
         assert taken.get(name, counts[name]) in {counts[name], counts[name] + more}
     assert (await job(service, "j"))["failed"] == 0
-
-
-@pytest.mark.parametrize("days", [b"0", b"1.5", b'"400d"', b"36601", b"null"])
-async def test_days_are_whole_and_not_too_many(service: Service, days: bytes) -> None:
-    answer = await service.post("/v1/jobs", b'{"kind": "expire", "prefix": "", "days": %b}' % days)
-    assert (answer.status, answer.field) == (422, "days")

@@ -46,20 +46,12 @@ PROMISED = {
     **{path: {"get"} for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json")},
 }
 EXAMPLES = {
-    "by": "2",
-    "wait": "applied&timeout=0",
-    "timeout": "0",
-    "ack": "none",
-    "return": "value",
-    "max_age": "1",
-    "name": "a",
-    "prefix": "a",
-    "contains": "a",
-}
+    "by": "2", "wait": "applied&timeout=0", "timeout": "0", "ack": "none", "return": "value", "max_age": "1",
+    "name": "a", "prefix": "a", "contains": "a", "limit": "3", "page_token": "cg==", "v": "1", "id": "x",
+    "order": "value", "unused_for": "1d", "label": "visits", "color": "f60", "style": "square",
+    "__GCP_CloudEventsMode": "CE_PUBSUB_BINDING",
+}  # fmt: skip
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
-EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x", "order": "value", "unused_for": "1d"}
-EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
-EXAMPLES |= {"__GCP_CloudEventsMode": "CE_PUBSUB_BINDING"}
 
 
 def example(parameter: str) -> str:

@@ -282,6 +282,9 @@ BAD_BODIES: Final[Mapping[str, Mapping[str | None, Sequence[bytes | str | None]]
             *(export(by="minute", **{"from": f"{NEW_YEAR}Z"}), export(by="hour", **{"from": "2026-01-01"})),
         ),
         "to": (export(by="hour", to=7),),
+        "days": tuple(
+            f'{{"kind": "expire", "prefix": "", "days": {it}}}' for it in ("0", "1.5", '"400d"', "36601", "null")
+        ),
     },
 }  # fmt: skip
 """By the field that the answer names; None if it names none."""

@@ -206,6 +206,13 @@ def hours_ago(number: float) -> datetime:
     return datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=number)
 
 
+@pytest.fixture
+def over() -> tuple[datetime, str]:
+    """An hour that is over: its beginning, and the question for its series."""
+    begin = hours_ago(3)
+    return begin, f"?by=hour&from={written(begin)}&to={written(begin + timedelta(hours=1))}"
+
+
 async def test_a_total_of_a_period_that_is_over_is_final_once_it_was_exact(keeping: Service) -> None:
     """Whatever dates an increment: here it was made long before its publish ended."""
     begin, end = hours_ago(3), hours_ago(2)
@@ -224,10 +231,11 @@ async def test_a_total_of_a_period_that_is_over_is_final_once_it_was_exact(keepi
     assert (all_["total"], all_["exact"]) == (21, True), "nothing is lost"
 
 
-async def test_what_is_pending_in_a_period_that_is_over_stays_in_it(keeping: Service) -> None:
+async def test_what_is_pending_in_a_period_that_is_over_stays_in_it(
+    keeping: Service, over: tuple[datetime, str]
+) -> None:
     """So a reading is not exact until it is applied."""
-    begin, end = hours_ago(3), hours_ago(2)
-    asked = f"?by=hour&from={written(begin)}&to={written(end)}"
+    begin, asked = over
     await publish(keeping, "e", "page:a", 10, millis(begin))
     for applied in (False, True, True):
         found = await series(keeping, "page:a", asked)
@@ -235,9 +243,10 @@ async def test_what_is_pending_in_a_period_that_is_over_stays_in_it(keeping: Ser
         await keeping.apply()
 
 
-async def test_two_uses_of_an_id_do_not_move_what_was_said_to_be_final(keeping: Service) -> None:
-    begin, end = hours_ago(3), hours_ago(2)
-    asked = f"?by=hour&from={written(begin)}&to={written(end)}"
+async def test_two_uses_of_an_id_do_not_move_what_was_said_to_be_final(
+    keeping: Service, over: tuple[datetime, str]
+) -> None:
+    begin, asked = over
     first = Envelope("e", {}, keyed=(Increment("page:a", 5, "x"),), created=millis(begin))
     await keeping.parts.publisher.publish([encode(first)])
     assert not (await series(keeping, "page:a", asked))["exact"]
@@ -248,9 +257,11 @@ async def test_two_uses_of_an_id_do_not_move_what_was_said_to_be_final(keeping: 
     assert (await series(keeping, "page:a", "?by=day"))["total"] == 5
 
 
-async def test_without_room_to_write_a_series_is_not_exact(keeping: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_room_to_write_a_series_is_not_exact(
+    keeping: Service, over: tuple[datetime, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keeping.parts.store, "close_periods", failing(StorageFullError("the disk is full")))
-    asked = f"?by=hour&from={written(hours_ago(3))}&to={written(hours_ago(2))}"
+    _, asked = over
     assert not (await series(keeping, "page:a", asked))["exact"]
     monkeypatch.undo()
     assert (await series(keeping, "page:a", asked))["exact"]

@@ -224,7 +224,7 @@ async def test_who_opens_and_drops_streams_takes_no_places(service: Service, res
     """Long before the next heartbeat, so that a page that is loaded again and again is never refused."""
     held = service.ingest.watches.places
     for _ in range(3):
-        connection = socket.create_connection((URL(service.url).host, URL(service.url).port))
+        connection = socket.create_connection(service.address)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_sendall(
             connection, b"GET /v1/watch?prefix=a HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -241,7 +241,7 @@ async def test_a_client_that_sends_no_more_but_reads_keeps_its_stream(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "LEAVING", 0.02)
-    reader, writer = await asyncio.open_connection(URL(service.url).host, URL(service.url).port)
+    reader, writer = await asyncio.open_connection(*service.address)
     writer.write(b"GET /v1/counters/a/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
     writer.write_eof()
     async with asyncio.timeout(60):

@@ -31,7 +31,7 @@ def _(take: Any, self: Any, most_names: int, most_lines: int) -> Any:
 
 
 mutation(
-    "a pushed message that comes again counts again", "ingest.parsing.events._of_push", "tests/http/test_pushed.py"
+    "a pushed message that comes again counts again", "ingest.parsing.events._of_push", "tests/http/test_events.py"
 )(
     lambda of_push: (
         lambda envelope, event, place=0: of_push(
