@@ -29,6 +29,12 @@ class Done(NamedTuple):
     lines: list[str]
     """On standard error, except those that depend on how fast the machine is."""
 
+    @property
+    def refusal(self) -> str:
+        """The one line that a command said which failed, and said nothing else."""
+        assert (self.code, self.out, len(self.lines)) == (1, "", 1), self
+        return self.lines[0]
+
 
 def environment(**settings: str) -> dict[str, str]:
     """Without the settings of whoever runs the tests, or of `make`; the checkout is found from any folder."""

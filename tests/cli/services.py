@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
+
 from tests.cli.running import LONGEST, environment
 from tests.processes.fork_server import Forked, fork
 
@@ -32,3 +34,25 @@ def service(data: Path, port: str = "0", **settings: str) -> Iterator[Service]:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
             process.end_within(LONGEST)
+
+
+def apart() -> aiohttp.ClientSession:
+    """For requests over connections of their own, so that each worker gets some."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+
+
+async def count(url: str, times: int = 1, query: str = "") -> None:
+    """One is added to the counter a, so many times."""
+    async with apart() as session:
+        for _ in range(times):
+            async with session.post(f"{url}/v1/counters/a{query}") as response:
+                assert response.status == 202
+
+
+async def total(url: str, key: str = "") -> int:
+    """Of the counter a, now."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with apart() as session, session.get(f"{url}/v1/counters/a?max_age=0", headers=headers) as response:
+        found = await response.json()
+    assert found["exact"]
+    return int(found["value"])

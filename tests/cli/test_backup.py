@@ -16,7 +16,8 @@ from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite import backup as backups
 from shared.sqlite.backup import copy
 from tests.cli.running import Done, make_file, run
-from tests.processes.harness import Running, processes
+from tests.cli.services import total
+from tests.processes.harness import processes
 
 
 async def backup(data: Path, target: Path, *more: str) -> Done:
@@ -42,13 +43,6 @@ class Clients:
                 self.accepted += 1
 
 
-async def value(running: Running) -> int:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a?max_age=0") as response:
-        found = await response.json()
-    assert found["exact"]
-    return int(found["value"])
-
-
 @pytest.mark.parametrize("interval", ["0.01", "60"])
 async def test_a_backup_has_what_was_accepted_before_and_counts_on(tmp_path: Path, interval: str) -> None:
     """`interval`: most is applied, or all is pending."""
@@ -68,17 +62,17 @@ async def test_a_backup_has_what_was_accepted_before_and_counts_on(tmp_path: Pat
         assert json.loads(done.out)["size"] == (copied / "countersink.db").stat().st_size
         clients.stopped = True
         await counting
-        assert await value(running) == clients.accepted
+        assert await total(running.url) == clients.accepted
     assert [one.name for one in copied.iterdir()] == ["countersink.db"]
     assert stat.S_IMODE((copied / "countersink.db").stat().st_mode) == 0o600
     async with processes(copied, tmp_path / "log") as started, aiohttp.ClientSession() as session:
         running = await started.start("up", "--port", "0")
-        held = await value(running)
+        held = await total(running.url)
         assert before <= held <= after
         again = Clients(running.url)
         for number in range(clients.accepted):
             assert await again.send(session, number)
-        assert await value(running) == clients.accepted
+        assert await total(running.url) == clients.accepted
     assert run("audit", "--data", str(copied), cwd=copied).code == 0
 
 
@@ -91,32 +85,29 @@ async def test_a_backup_is_put_back_as_the_page_says(tmp_path: Path) -> None:
             assert await clients.send(session, number)
         assert (await backup(data, copy)).code == 0
         assert await clients.send(session, 3)
-        assert await value(running) == 4
+        assert await total(running.url) == 4
     for one in data.glob("countersink.db-[ws]*"):
         one.unlink()
     shutil.copy(copy, data / "countersink.db")
     assert run("doctor", "--trust-file", "--data", str(data), cwd=data).code == 0
     async with processes(data, tmp_path / "log") as started:
-        assert await value(await started.start("up", "--port", "0")) == 3
+        assert await total((await started.start("up", "--port", "0")).url) == 3
 
 
 def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) -> None:
-    missing = run("backup", str(tmp_path / "copy.db"), "--data", str(tmp_path / "none"), cwd=tmp_path)
-    assert missing.code == 1
-    assert "does not exist, so there is nothing to copy" in missing.lines[-1]
+    cloud = {"COUNTERSINK_BROKER": "pubsub://p/t", "COUNTERSINK_STORE": "datastore://p"}
     make_file(tmp_path)
     there = tmp_path / "there.db"
     there.write_text("precious")
-    done = run("backup", str(there), cwd=tmp_path)
-    assert done.code == 1
-    assert "already exists" in done.lines[-1]
+    for target, more, settings, said in (
+        ("copy.db", ("--data", "none"), {}, "does not exist, so there is nothing to copy"),
+        ("there.db", (), {}, "already exists"),
+        ("no/copy.db", (), {}, "does not exist: make it first"),
+        ("copy.db", (), cloud, "docs/google-cloud-outages.md"),
+    ):
+        assert said in run("backup", target, *more, cwd=tmp_path, **settings).refusal
     assert there.read_text() == "precious"
-    folder = run("backup", str(tmp_path / "no" / "copy.db"), cwd=tmp_path)
-    assert folder.code == 1
-    assert "does not exist: make it first" in folder.lines[-1]
-    cloud = run("backup", "copy.db", cwd=tmp_path, COUNTERSINK_BROKER="pubsub://p/t", COUNTERSINK_STORE="datastore://p")
-    assert "docs/google-cloud-outages.md" in cloud.lines[-1]
-    assert sorted(one.name for one in tmp_path.iterdir() if "copy" in one.name) == []
+    assert [*tmp_path.glob("*copy*")] == []
 
 
 def test_a_link_that_somebody_planted_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,7 @@ START = ("up", "--port", "0")
 def test_a_wrong_setting_ends_a_command_with_a_line_that_names_it(
     tmp_path: Path, command: tuple[str, ...], variable: str, value: str, part: str
 ) -> None:
-    code, out, (line,) = run(*command, cwd=tmp_path, **{variable: value})
-    assert (code, out) == (1, "")
+    line = run(*command, cwd=tmp_path, **{variable: value}).refusal
     assert line.startswith(f"countersink: {variable}")
     assert part in line
 
@@ -166,9 +165,8 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for command in ("up", "ingest"):
-            code, _, lines = run(command, "--port", port, cwd=tmp_path)
-            assert code == 1
-            assert lines == [f"countersink: port {port} of 127.0.0.1 is taken: choose another with --port"]
+            line = run(command, "--port", port, cwd=tmp_path).refusal
+            assert line == f"countersink: port {port} of 127.0.0.1 is taken: choose another with --port"
 
 
 def test_behind_make_a_taken_port_says_how_make_passes_one_on(tmp_path: Path) -> None:
@@ -181,8 +179,7 @@ def test_behind_make_a_taken_port_says_how_make_passes_one_on(tmp_path: Path) ->
 
 @pytest.mark.parametrize("host", ["256.0.0.1", "192.0.2.1", "a" * 70])
 def test_a_host_that_is_not_here_is_one_line(tmp_path: Path, host: str) -> None:
-    code, _, (line,) = run("up", "--port", "0", "--host", host, cwd=tmp_path)
-    assert code == 1
+    line = run("up", "--port", "0", "--host", host, cwd=tmp_path).refusal
     assert host in line
     assert "--host" in line
 
@@ -192,15 +189,11 @@ def test_a_folder_that_can_not_be_made_is_one_line_however_many_workers(tmp_path
     broker = f"sqlite:///{tmp_path}/file/x.db"
     for command in (("up",), ("ingest", "--workers", "3"), ("flusher",)):
         port = () if command == ("flusher",) else ("--port", "0")
-        code, out, (line,) = run(*command, *port, cwd=tmp_path, COUNTERSINK_BROKER=broker)
-        assert (code, out) == (1, "")
-        assert str(tmp_path / "file") in line
+        assert str(tmp_path / "file") in run(*command, *port, cwd=tmp_path, COUNTERSINK_BROKER=broker).refusal
 
 
 def test_a_worker_without_a_socket_is_one_line(tmp_path: Path) -> None:
-    code, _, (line,) = run("ingest", "--worker", "77", "78", cwd=tmp_path)
-    assert code == 1
-    assert "use --workers" in line
+    assert "use --workers" in run("ingest", "--worker", "77", "78", cwd=tmp_path).refusal
 
 
 def test_of_tasks_that_fail_together_the_first_reason_is_said() -> None:

@@ -6,13 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.cli.running import COUNTERSINK, environment
+from tests.cli.services import count
 from tests.http.keys import keys_file
 from tests.processes.harness import Processes, processes
 
@@ -71,12 +74,8 @@ async def test_ipv6_has_brackets_in_its_url(started: Processes) -> None:
 async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, number: int) -> None:
     """What was accepted a moment ago is applied, though its window was not due for long."""
     up = await started.start("up", "--port", "0")
-    async with aiohttp.ClientSession() as session:
-        for _ in range(10):
-            async with session.post(f"{up.url}/v1/counters/a") as response:
-                assert response.status == 202
-        async with session.post(f"{up.url}/v1/counters/a?ack=none") as response:
-            assert response.status == 202
+    await count(up.url, 10)
+    await count(up.url, query="?ack=none")
     assert await up.end(number) == 0
     assert in_the_file(tmp_path) == (11, 0)
 
@@ -160,9 +159,8 @@ async def test_a_flusher_shows_its_metrics_and_applies_what_it_has_pulled_before
 ) -> None:
     ingest = await started.start("ingest", "--port", "0")
     flusher = await started.start("flusher", "--port", "0")
+    await count(ingest.url)
     async with aiohttp.ClientSession() as session:
-        async with session.post(f"{ingest.url}/v1/counters/a") as response:
-            assert response.status == 202
         lines: list[str] = []
         async with asyncio.timeout(60):
             while "countersink_pulled_messages_total 1.0" not in lines:
@@ -200,45 +198,35 @@ async def test_the_metrics_of_a_flusher_are_not_for_web_pages(started: Processes
                 assert response.status == 403
 
 
-async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> None:
-    """As in `countersink up | head -1`: it drains although nobody hears of it."""
-    reading, writing = os.pipe()
+@asynccontextmanager
+async def ending_well(folder: Path, *command: str, stdout: int | None = None) -> AsyncIterator[None]:
+    """A process that is told to end, and ends without a word on standard error."""
+    settings = {"COUNTERSINK_BROKER": f"sqlite:///{folder}/countersink.db", "COUNTERSINK_FLUSH_INTERVAL": "60"}
     process = await asyncio.create_subprocess_exec(
-        *COUNTERSINK,
-        *("up", "--port", "0"),
-        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db", COUNTERSINK_FLUSH_INTERVAL="60"),
-        stdout=writing,
-        stderr=asyncio.subprocess.PIPE,
+        *command, *COUNTERSINK, "up", "--port", "0", env=environment(**settings), stdout=stdout, stderr=PIPE
     )
-    os.close(writing)
     try:
-        with os.fdopen(reading, "rb") as lines:
-            url = lines.readline().split()[4].rstrip(b",").decode()
-        async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/counters/a") as response:
-            assert response.status == 202
+        yield
         process.terminate()
         _, said = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()
     assert (process.returncode, said) == (0, b"")
+
+
+async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> None:
+    """As in `countersink up | head -1`: it drains although nobody hears of it."""
+    reading, writing = os.pipe()
+    async with ending_well(tmp_path, stdout=writing):
+        os.close(writing)
+        with os.fdopen(reading, "rb") as lines:
+            url = lines.readline().split()[4].rstrip(b",").decode()
+        await count(url)
     assert in_the_file(tmp_path) == (1, 0)
 
 
 async def test_up_starts_with_no_standard_output_at_all(tmp_path: Path) -> None:
-    script = 'exec "$@" >&-'
-    process = await asyncio.create_subprocess_exec(
-        *("sh", "-c", script, "sh", *COUNTERSINK, "up", "--port", "0"),
-        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db"),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(60):
-            while not (tmp_path / "countersink.db-wal").exists():
-                await asyncio.sleep(0.01)
-        process.terminate()
-        _, said = await asyncio.wait_for(process.communicate(), 60)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert (process.returncode, said) == (0, b"")
+    async with ending_well(tmp_path, "sh", "-c", 'exec "$@" >&-', "sh"), asyncio.timeout(60):
+        while not (tmp_path / "countersink.db-wal").exists():
+            await asyncio.sleep(0.01)

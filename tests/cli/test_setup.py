@@ -53,6 +53,12 @@ def expired(file: Path, count: int) -> None:
         db.execute("COMMIT")
 
 
+def kept(file: Path) -> list[str]:
+    """The keys of all receipts."""
+    with closing(sqlite3.connect(file)) as db:
+        return [key for (key,) in db.execute("SELECT key FROM receipts ORDER BY key")]
+
+
 def marks(done: Done, mark: str) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith(mark)]
 
@@ -161,8 +167,7 @@ def test_doctor_finds_what_is_wrong(
 def test_kinds_that_are_one_are_refused(tmp_path: Path) -> None:
     """A config and a guard are called by the counter's name, both."""
     cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": "datastore://p"}
-    code, _, (line,) = run("sweep", cwd=tmp_path, **cloud, COUNTERSINK_KIND_CONFIG="CountersinkGuard")
-    assert code == 1
+    line = run("sweep", cwd=tmp_path, **cloud, COUNTERSINK_KIND_CONFIG="CountersinkGuard").refusal
     assert line.startswith("countersink: COUNTERSINK_KIND_CONFIG='CountersinkGuard'")
     assert "must differ from each other" in line
 
@@ -202,8 +207,7 @@ def test_a_sweep_deletes_all_that_have_expired_and_says_how_many(tmp_path: Path)
     done = run("sweep", cwd=tmp_path)
     assert done == (0, "2,500 expired receipts deleted\n", [])
     assert run("sweep", cwd=tmp_path).out == "0 expired receipts deleted\n"
-    with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
+    assert kept(file) == ["new", "young"]
 
 
 async def test_a_sweep_forgets_jobs_of_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +229,7 @@ async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + 30 * 24 * HOUR / 1_000)
     await commands._sweep(Namespace(data=None, json=False))
-    with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
+    assert kept(file) == ["new", "young"]
 
 
 MOUNTS = """\

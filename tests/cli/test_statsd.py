@@ -7,11 +7,11 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from deploy.processes import free_port
 from tests.cli.running import run
+from tests.cli.services import total
 from tests.cli.test_listening import EVERYWHERE
 from tests.cli.test_serving import in_the_file
 from tests.http.keys import keys_file
@@ -30,19 +30,9 @@ def send(address: tuple[str, int], packet: bytes) -> None:
         sock.sendto(packet, address)
 
 
-async def total(running: Running, key: str = "") -> int:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
-        session.get(f"{running.url}/v1/counters/a?max_age=0", headers=headers) as response,
-    ):
-        value: int = (await response.json())["value"]
-        return value
-
-
 async def until_total(running: Running, value: int, key: str = "") -> None:
     async with asyncio.timeout(60):
-        while await total(running, key) != value:
+        while await total(running.url, key) != value:
             await asyncio.sleep(0.01)
 
 
@@ -100,16 +90,13 @@ async def test_with_keys_lines_count_under_one_of_them(tmp_path: Path) -> None:
 def test_with_keys_a_good_one_is_needed(tmp_path: Path, command: str, settings: dict[str, str], says: str) -> None:
     file, _ = keys_file(tmp_path, all={})
     settings = {"COUNTERSINK_KEYS_FILE": str(file)} | settings
-    code, _, (line,) = run(command, "--port", "0", "--statsd", "0", cwd=tmp_path, **settings)
-    assert code == 1
-    assert says in line
+    assert says in run(command, "--port", "0", "--statsd", "0", cwd=tmp_path, **settings).refusal
 
 
 def test_without_keys_nothing_comes_from_other_machines(tmp_path: Path) -> None:
     arguments = ("up", "--port", "0", "--statsd", "0", "--statsd-host", EVERYWHERE)
-    code, _, (line,) = run(*arguments, cwd=tmp_path)
-    assert code == 1
-    assert f"--statsd-host {EVERYWHERE}: anyone who can connect could add to all counters" in line
+    said = run(*arguments, cwd=tmp_path).refusal
+    assert f"--statsd-host {EVERYWHERE}: anyone who can connect could add to all counters" in said
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
@@ -119,7 +106,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) 
         sock.bind(("127.0.0.1", port))
         if kind == socket.SOCK_STREAM:
             sock.listen()
-        code, _, (line,) = run("up", "--port", "0", "--statsd", str(port), cwd=tmp_path)
-    assert code == 1
-    assert f"port {port} of 127.0.0.1" in line
-    assert "choose another with --statsd-port" in line
+        said = run("up", "--port", "0", "--statsd", str(port), cwd=tmp_path).refusal
+    assert f"port {port} of 127.0.0.1" in said
+    assert "choose another with --statsd-port" in said

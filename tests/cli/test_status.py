@@ -17,8 +17,9 @@ from shared.config.settings import Settings
 from shared.model.fleet import Fleet, FlusherRecord, PublisherRecord
 from shared.runtime import metrics
 from shared.wiring.process import Parts
-from tests.cli.running import Done, run
+from tests.cli.running import run
 from tests.cli.services import Service, service
+from tests.cli.test_targets import NOWHERE
 from tests.unit.client.scripted import Asked, accepted, problem, says, scripted
 
 FIELDS = {
@@ -68,15 +69,14 @@ def test_second_uses_of_an_id_are_no_loss(tmp_path: Path) -> None:
 
 
 def test_without_a_service_it_fails_at_once() -> None:
-    done = run("status", "--url", "http://127.0.0.1:1", cwd=None)
-    assert (done.code, done.out, len(done.lines)) == (1, "", 1)
-    assert "no answer from http://127.0.0.1:1: Connection refused" in done.lines[0]
+    said = run("status", "--url", NOWHERE, cwd=None).refusal
+    assert f"no answer from {NOWHERE}: Connection refused" in said
 
 
 async def test_another_program_is_no_service() -> None:
     async with scripted(says(200, b"<html>")) as server:
         done = await asyncio.to_thread(run, "status", "--url", server.url, cwd=None)
-    assert done == Done(1, "", [f"countersink: {server.url} does not answer as Countersink does: is the URL right?"])
+    assert done.refusal == f"countersink: {server.url} does not answer as Countersink does: is the URL right?"
 
 
 async def test_a_service_that_is_not_ready_is_shown_and_fails() -> None:
@@ -112,8 +112,7 @@ async def test_an_increment_that_is_not_applied_in_time_is_an_error_that_says_so
         command = ["incr", "slow", "--wait", "1", "--url", server.url]
         text = await asyncio.to_thread(run, *command, cwd=None)
         as_json = await asyncio.to_thread(run, *command, "--json", cwd=None)
-    assert (text.code, text.out, len(text.lines)) == (1, "", 1)
-    assert text.lines[0].startswith(f"countersink: accepted, not applied after 1 s; {said}: receipt r")
+    assert text.refusal.startswith(f"countersink: accepted, not applied after 1 s; {said}: receipt r")
     assert as_json.code == 1
     assert json.loads(as_json.out)["state"] == state
     assert server.asked[0].path == "/v1/counters/slow?wait=applied&timeout=1.000"

@@ -18,6 +18,7 @@ from deploy.processes import free_port
 from shared.model.errors import CountersinkError
 from shared.runtime import instruments
 from shared.runtime.retry import Stop
+from tests.cli.services import count, total
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, Running, processes
 
@@ -48,20 +49,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-async def count(url: str, times: int) -> None:
-    """Over connections of their own, so that each worker gets some."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
-        for _ in range(times):
-            async with session.post(f"{url}/v1/counters/a") as response:
-                assert response.status == 202
-
-
-async def total(url: str) -> int:
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/counters/a?max_age=0") as response:
-        value: int = (await response.json())["value"]
-        return value
 
 
 async def test_they_drain_with_their_parent(started: Processes, tmp_path: Path) -> None:
