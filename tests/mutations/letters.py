@@ -28,10 +28,7 @@ async def _(drop: Any, store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
 
 mutation(
     "what may be applied already is replayed",
-    (
-        "flusher.dead_letters.letters.OpenedLetter.vanished",
-        "flusher.dead_letters.letters.OpenedLetter.unsure",
-    ),
+    ("flusher.dead_letters.letters.OpenedLetter.vanished", "flusher.dead_letters.letters.OpenedLetter.unsure"),
     *FLUSH_AND_REPLAY,
 )(returning(False))
 

@@ -110,11 +110,7 @@ def _(lines: Any, file: Any) -> Any:
     return [said for line in file.read_bytes().splitlines() if "lines" not in (said := json.loads(line))]
 
 
-@replaced(
-    "an export that names a counter twice is imported",
-    "shared.moving.export_file.totals_in",
-    EXPORTS,
-)
+@replaced("an export that names a counter twice is imported", "shared.moving.export_file.totals_in", EXPORTS)
 def _(file: Any) -> dict[str, int]:
     import json  # noqa: PLC0415 (as above)
 

@@ -5,17 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutations.mutation import around, mutation, replaced, returning, returning_later, text
-from tests.mutations.places import (
-    DEAD,
-    LARGEST,
-    MEMORY,
-    NEWER,
-    PENDING_SINCE,
-    RACES,
-    RANKING,
-    SEEDS,
-    STORE,
-)
+from tests.mutations.places import DEAD, LARGEST, MEMORY, NEWER, PENDING_SINCE, RACES, RANKING, SEEDS, STORE
 
 
 def _each_entry(view: Any, **fields: Any) -> Any:
