@@ -18,6 +18,7 @@ from countersink_server.cli.main import parser_of_all
 from ingest.access.callers import client_of
 from shared.config.settings import Settings
 from shared.pubsub.setup import provision
+from tests.deploy import google_provider
 from tests.deploy.programs import run
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.meta.checkout import ROOT
@@ -26,7 +27,7 @@ from tests.needs import program
 FOLDER: Final = ROOT / "deploy" / "terraform"
 CLOUD_RUN: Final = ROOT / "deploy" / "cloudrun"
 GKE: Final = ROOT / "deploy" / "gke"
-KNOWN: Final[dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("google_provider.json").read_text())
+KNOWN: Final = google_provider.known()
 RULES: Final = [
     rule
     for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())["groups"]
