@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 State = TypeVar("State")
 
@@ -18,6 +18,10 @@ class RuledModel:
 
     def __init__(self, rules: Iterable[str] | None = None) -> None:
         self._rules = self.rules if rules is None else frozenset(rules)
+
+    def flaw(self, _: Any) -> str | None:
+        """What must never be in a state. Of some models, a step alone can show it."""
+        return None
 
 
 def explore(

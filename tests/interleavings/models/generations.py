@@ -45,6 +45,10 @@ class State(NamedTuple):
 class Model(RuledModel):
     rules = RULES
 
+    @staticmethod
+    def flaw(state: State) -> str | None:
+        return "it is counted twice" if state.counted > 1 else None
+
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:
             yield f"time {s.now + 1}", s._replace(now=s.now + 1)
@@ -102,7 +106,3 @@ def _with(s: State, number: int, accepted: int, *, settled: bool = True) -> Stat
         return s
     both = (accepted, s.accepted[1]) if number == 0 else (s.accepted[0], accepted)
     return s._replace(accepted=both)
-
-
-def flaw(state: State) -> str | None:
-    return "it is counted twice" if state.counted > 1 else None

@@ -4,9 +4,8 @@ It decides by the product's own rule, with shorter times: one tick is a second. 
 after `DELAY` ticks in which somebody pulled, and again when its lease has run out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 from unittest.mock import patch
@@ -14,7 +13,7 @@ from unittest.mock import patch
 from shared.model import fleet
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.fleet import Fleet, FlusherRecord, leaves, reported
-from tests.interleavings.models.explore import WrongError
+from tests.interleavings.models.explore import RuledModel, WrongError
 
 LEASE, DELAY, HOLDS = 1, 1, 1
 """`HOLDS`: ticks after which a flusher looks at the fleet, and gives everything back if it was taken for dead."""
@@ -51,15 +50,79 @@ class State(NamedTuple):
     waited: int = 0
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The rules, each of which can be taken away."""
+RULES: Final = frozenset({"watches long enough", "keeps what it saw", "minds gaps"})
+"""Each of them is needed: a flusher says that nothing is old when it has watched for `ENOUGH` ticks; what it saw
+stays known when it has stopped; and one that stood still does not know what there was.
+"""
 
-    watches: int = ENOUGH
-    keeps_what_it_saw: bool = True
-    """Also of a flusher that has stopped."""
-    minds_gaps: bool = True
-    """One that stood still does not know what there was."""
+
+class Model(RuledModel):
+    rules = RULES
+
+    def __init__(self, rules: Iterable[str] | None = None) -> None:
+        super().__init__(rules)
+        self._watches = ENOUGH if "watches long enough" in self._rules else 1
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Until the message is applied: then nothing can be wrong any more."""
+        for label, after in self._steps(state):
+            flushers = tuple(one and _plain(one, after.tick) for one in after.flushers)
+            yield label, after._replace(flushers=flushers)
+
+    def _steps(self, state: State) -> Iterator[tuple[str, State]]:
+        if len(state.flushers) < RUNS and sum(bool(one and one.alive) for one in state.flushers) < 2:
+            new = Flusher(state.tick, state.tick)
+            yield "a flusher joins", state._replace(flushers=(*state.flushers, new))
+        pulls = waits = False
+        for number, one in enumerate(state.flushers):
+            if one is None or not one.alive:
+                continue
+            holds = state.holder == number
+            lets_go = {"holder": None, "leased": state.tick + LEASE, "waited": 0} if holds else {}
+            yield f"{number} dies", _with(state, number, one._replace(alive=False), **lets_go)
+            if one.frozen:
+                sight = state.tick if "minds gaps" in self._rules else one.sight
+                yield f"{number} goes on", _with(state, number, one._replace(frozen=False, sight=sight))
+                continue
+            pulls, waits = True, waits or state.tick - one.until >= HOLDS
+            yield f"{number} stands still", _with(state, number, one._replace(frozen=True), **lets_go)
+            if state.holder is None and state.leased <= state.tick and state.tick - one.until <= HOLDS:
+                yield (
+                    f"{number} pulls it",
+                    _with(state, number, one._replace(sight=state.tick), holder=number, waited=0),
+                )
+            if one.struck:
+                back = {"holder": None, "waited": 0} if holds else {}
+                yield (
+                    f"{number} hears that it was taken for dead",
+                    _with(state, number, one._replace(alive=False), **back),
+                )
+                continue
+            seen = one._replace(sight=state.tick) if holds else one
+            yield f"{number} reports", self._reported(state, number, seen)
+            for back in ({"holder": None, "waited": 0}, lets_go) if holds else ({},):
+                yield f"{number} stops", self._left(state, number, seen, **back)
+        if state.tick < TICKS and not waits and not (pulls and state.holder is None and state.waited >= DELAY):
+            waited = state.waited + (pulls and state.holder is None and state.leased <= state.tick)
+            yield "a tick", state._replace(tick=state.tick + 1, waited=waited)
+
+    def _clear(self, state: State, one: Flusher) -> StoreMillis:
+        return NEVER if state.tick - one.sight <= self._watches else _at(state.tick)
+
+    def _reported(self, state: State, number: int, one: Flusher) -> State:
+        state = _with(state, number, one)
+        clear = self._clear(state, one)
+        known = _said(reported, _records(state), number, clear, tick=state.tick, watches=self._watches)
+        if known is None:
+            raise WrongError("the member is forgotten, and its message is not applied")
+        return _known(state, known)
+
+    def _left(self, state: State, number: int, one: Flusher, **back: int | None) -> State:
+        clear = self._clear(state, one) if "keeps what it saw" in self._rules else _at(state.tick)
+        records = _records(_with(state, number, one))
+        known = _said(leaves, records, number, clear, tick=state.tick, watches=self._watches)
+        assert known is not None, "who stops forgets no member"
+        return _known(_with(state, number, one._replace(alive=False), **back), known)
 
 
 def _at(tick: int) -> StoreMillis:
@@ -124,69 +187,9 @@ def _with(state: State, number: int, one: Flusher, **what: int | None) -> State:
     return state._replace(flushers=flushers, **what)  # type: ignore[arg-type]
 
 
-def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    """What may happen next, until the message is applied: then nothing can be wrong any more."""
-    for label, after in _steps(state, rules):
-        flushers = tuple(one and _plain(one, after.tick) for one in after.flushers)
-        yield label, after._replace(flushers=flushers)
-
-
 def _plain(one: Flusher, tick: int) -> Flusher:
     """Without what does not matter any more."""
     return one if one.alive and tick - one.sight <= ENOUGH else one._replace(sight=-99)
-
-
-def _steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    if len(state.flushers) < RUNS and sum(bool(one and one.alive) for one in state.flushers) < 2:
-        new = Flusher(state.tick, state.tick)
-        yield "a flusher joins", state._replace(flushers=(*state.flushers, new))
-    pulls = waits = False
-    for number, one in enumerate(state.flushers):
-        if one is None or not one.alive:
-            continue
-        holds = state.holder == number
-        lets_go = {"holder": None, "leased": state.tick + LEASE, "waited": 0} if holds else {}
-        yield f"{number} dies", _with(state, number, one._replace(alive=False), **lets_go)
-        if one.frozen:
-            sight = state.tick if rules.minds_gaps else one.sight
-            yield f"{number} goes on", _with(state, number, one._replace(frozen=False, sight=sight))
-            continue
-        pulls, waits = True, waits or state.tick - one.until >= HOLDS
-        yield f"{number} stands still", _with(state, number, one._replace(frozen=True), **lets_go)
-        if state.holder is None and state.leased <= state.tick and state.tick - one.until <= HOLDS:
-            yield f"{number} pulls it", _with(state, number, one._replace(sight=state.tick), holder=number, waited=0)
-        if one.struck:
-            back = {"holder": None, "waited": 0} if holds else {}
-            yield f"{number} hears that it was taken for dead", _with(state, number, one._replace(alive=False), **back)
-            continue
-        seen = one._replace(sight=state.tick) if holds else one
-        yield f"{number} reports", _reported(state, number, seen, rules)
-        for back in ({"holder": None, "waited": 0}, lets_go) if holds else ({},):
-            yield f"{number} stops", _left(state, number, seen, rules, **back)
-    if state.tick < TICKS and not waits and not (pulls and state.holder is None and state.waited >= DELAY):
-        waited = state.waited + (pulls and state.holder is None and state.leased <= state.tick)
-        yield "a tick", state._replace(tick=state.tick + 1, waited=waited)
-
-
-def _clear(state: State, one: Flusher, rules: Rules) -> StoreMillis:
-    return NEVER if state.tick - one.sight <= rules.watches else _at(state.tick)
-
-
-def _reported(state: State, number: int, one: Flusher, rules: Rules) -> State:
-    state = _with(state, number, one)
-    clear = _clear(state, one, rules)
-    known = _said(reported, _records(state), number, clear, tick=state.tick, watches=rules.watches)
-    if known is None:
-        raise WrongError("the member is forgotten, and its message is not applied")
-    return _known(state, known)
-
-
-def _left(state: State, number: int, one: Flusher, rules: Rules, **back: int | None) -> State:
-    clear = _clear(state, one, rules) if rules.keeps_what_it_saw else _at(state.tick)
-    records = _records(_with(state, number, one))
-    known = _said(leaves, records, number, clear, tick=state.tick, watches=rules.watches)
-    assert known is not None, "who stops forgets no member"
-    return _known(_with(state, number, one._replace(alive=False), **back), known)
 
 
 def _known(state: State, known: tuple[Recorded | None, ...]) -> State:

@@ -4,9 +4,10 @@ A publishes one increment, and may go apart, come back, and follow to another ov
 reader keeps a look for `AGE` ticks, and a base. Time is ticks for looks, and numbers of commits for the store.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from tests.interleavings.models.explore import RuledModel
 
 AGE = 1
 """Ticks for which a look serves questions."""
@@ -62,62 +63,82 @@ class State(NamedTuple):
     base: Base | None = None
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The rules, each of which can be taken away."""
-
-    wait: int = AGE + 1
-    """Ticks between a commit and the first answer that leans on it."""
-    waits_for_epochs: bool = True
-    owes_first: bool = True
-    changes_void_bases: bool = True
-    seeds: bool = True
+RULES: Final = frozenset({"waits for looks", "waits for epochs", "owes first", "changes void bases", "seeds"})
+"""Each of them is needed: whoever answers apart, or in a new overlay, waits for longer than a look serves; it owes
+before it answers; a change voids older bases; and whoever joins an overlay enters what it answered.
+"""
 
 
-def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    """What may happen next."""
-    if state.tick < TICKS:
-        yield "a tick", state._replace(tick=state.tick + 1)
-    yield from _of_a(state, rules)
-    yield from _of_others(state)
-    yield from _of_reader(state)
+class Model(RuledModel):
+    rules = RULES
+
+    def __init__(self, rules: Iterable[str] | None = None) -> None:
+        super().__init__(rules)
+        self._wait = AGE + ("waits for looks" in self._rules)
+        """Ticks between a commit and the first answer that leans on it."""
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.tick < TICKS:
+            yield "a tick", state._replace(tick=state.tick + 1)
+        yield from self._of_a(state)
+        yield from _of_others(state)
+        yield from _of_reader(state)
+
+    def _of_a(self, state: State) -> Iterator[tuple[str, State]]:
+        if not state.published:
+            yield "A publishes", state._replace(published=True)
+            return
+        at = state.overlay - 1
+        joined = state.a == state.overlay != 0
+        if not state.answered and state.overlay and not state.written:
+            entries = tuple(there or number == at for number, there in enumerate(state.entries))
+            yield f"A enters it in {state.overlay}", state._replace(written=state.overlay, entries=entries)  # type: ignore[arg-type]
+        if not state.answered and state.tick >= state.free:
+            if state.written and state.written == state.overlay and (joined or state.a == OWES):
+                yield "A answers, it is entered", state._replace(answered=True, kept=True)
+            if state.a == OWES or ("owes first" not in self._rules and not state.overlay):
+                yield "A answers apart", state._replace(answered=True, kept=True)
+        if state.changes < CHANGES and state.a != OWES:
+            apart = _changed(state, a=OWES, free=state.tick + self._wait, overlay=0, written=0)
+            yield "A owes", apart
+        if state.overlay:
+            yield "A loses Redis", state._replace(overlay=0, written=0)
+        if state.seen[0] != state.epoch:
+            yield "A sees the new epoch", state._replace(seen=(state.epoch, state.tick), overlay=0, written=0)
+        yield from self._joined(state)
+
+    def _joined(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.changes < CHANGES and state.seen[0] == state.epoch and (not state.overlay or state.a != state.epoch):
+            there = state.kept and not state.applied and "seeds" in self._rules
+            number = state.epoch - 1
+            entries = tuple(one or (there and at == number) for at, one in enumerate(state.entries))
+            free = state.free
+            if state.epoch > 1 and "waits for epochs" in self._rules:
+                free = max(free, state.seen[1] + self._wait)
+            yield (
+                "A enters what it answered, and joins",
+                _changed(state, a=state.epoch, overlay=state.epoch, entries=entries, free=free, written=0),
+            )
+
+    def flaw(self, state: State) -> str | None:
+        """Of a question that is asked now, and answered by the base and the overlay."""
+        base, look = state.base, state.look
+        if base is None or look is None or state.tick - look.begun > AGE:
+            return None
+        entered, floor = state.entries[look.epoch - 1], state.floors[look.epoch - 1]
+        if not look.whole or base.epoch != look.epoch or base.time < floor:
+            return None
+        if "changes void bases" in self._rules and base.time < look.changed:
+            return None
+        if entered and not base.asked:
+            return None  # every entry is late here
+        value = base.applied + (entered and not base.applied)
+        return "a reading says exact and misses it" if state.answered and not value else None
 
 
 def _changed(state: State, **what: Any) -> State:
     now = state.commits + 1
     return state._replace(commits=now, changed=now, changes=state.changes + 1)._replace(**what)
-
-
-def _of_a(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    if not state.published:
-        yield "A publishes", state._replace(published=True)
-        return
-    at = state.overlay - 1
-    joined = state.a == state.overlay != 0
-    if not state.answered and state.overlay and not state.written:
-        entries = tuple(there or number == at for number, there in enumerate(state.entries))
-        yield f"A enters it in {state.overlay}", state._replace(written=state.overlay, entries=entries)  # type: ignore[arg-type]
-    if not state.answered and state.tick >= state.free:
-        if state.written and state.written == state.overlay and (joined or state.a == OWES):
-            yield "A answers, it is entered", state._replace(answered=True, kept=True)
-        if state.a == OWES or (not rules.owes_first and not state.overlay):
-            yield "A answers apart", state._replace(answered=True, kept=True)
-    if state.changes < CHANGES and state.a != OWES:
-        apart = _changed(state, a=OWES, free=state.tick + rules.wait, overlay=0, written=0)
-        yield "A owes", apart
-    if state.overlay:
-        yield "A loses Redis", state._replace(overlay=0, written=0)
-    if state.seen[0] != state.epoch:
-        yield "A sees the new epoch", state._replace(seen=(state.epoch, state.tick), overlay=0, written=0)
-    if state.changes < CHANGES and state.seen[0] == state.epoch and (not state.overlay or state.a != state.epoch):
-        there = state.kept and not state.applied and rules.seeds
-        number = state.epoch - 1
-        entries = tuple(one or (there and at == number) for at, one in enumerate(state.entries))
-        free = max(state.free, state.seen[1] + rules.wait) if state.epoch > 1 and rules.waits_for_epochs else state.free
-        yield (
-            "A enters what it answered, and joins",
-            _changed(state, a=state.epoch, overlay=state.epoch, entries=entries, free=free, written=0),
-        )
 
 
 def _of_others(state: State) -> Iterator[tuple[str, State]]:
@@ -148,19 +169,3 @@ def _of_reader(state: State) -> Iterator[tuple[str, State]]:
         time = state.snapshot
         base = Base(time, 0 < state.applied <= time, entered, epoch)
         yield "R has a base", state._replace(snapshot=None, base=base if time >= floor else state.base)
-
-
-def flaw(state: State, rules: Rules) -> str | None:
-    """Of a question that is asked now, and answered by the base and the overlay."""
-    base, look = state.base, state.look
-    if base is None or look is None or state.tick - look.begun > AGE:
-        return None
-    entered, floor = state.entries[look.epoch - 1], state.floors[look.epoch - 1]
-    if not look.whole or base.epoch != look.epoch or base.time < floor:
-        return None
-    if rules.changes_void_bases and base.time < look.changed:
-        return None
-    if entered and not base.asked:
-        return None  # every entry is late here
-    value = base.applied + (entered and not base.applied)
-    return "a reading says exact and misses it" if state.answered and not value else None

@@ -46,6 +46,10 @@ class State(NamedTuple):
 class Model(RuledModel):
     rules = RULES
 
+    @staticmethod
+    def flaw(state: State) -> str | None:
+        return "it is added twice" if state.added > 1 else None
+
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         if s.now < END:
             gone = s.expires != NEVER and s.expires < s.now + 1
@@ -90,7 +94,3 @@ class Model(RuledModel):
     def _life(self, s: State, number: int) -> int:
         force = [LIFE[other] for other in (0, 1) if s.seen[other] != NEVER]
         return max([LIFE[number], *force]) if "greater" in self._rules else LIFE[number]
-
-
-def flaw(state: State) -> str | None:
-    return "it is added twice" if state.added > 1 else None

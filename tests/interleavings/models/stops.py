@@ -5,10 +5,9 @@ and looks before it views. Redis may be emptied once. Times are numbers of commi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tests.interleavings.models.explore import WrongError
+from tests.interleavings.models.explore import RuledModel, WrongError
 
 OWES, OUT = 0, -1
 """Records of P; any other is the epoch that it has joined."""
@@ -58,36 +57,89 @@ class State(NamedTuple):
     shown: frozenset[int] = NOTHING
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The rules, each of which can be taken away."""
-
-    ends_publishes: bool = True
-    """P answers nothing after it made its list."""
-    lists_confirmed: bool = True
-    """Not only what was answered."""
-    lists_its_copy: bool = True
-    """Not what Redis holds."""
-    all_of_it: bool = True
-    """The record goes when all of the list is settled."""
-    needs_list: bool = True
-    """A process that is gone without a list is not taken for one that stopped."""
-    voids: bool = True
-    """The removal of the record voids bases."""
+RULES: Final = frozenset({"ends publishes", "lists confirmed", "lists its copy", "all of it", "needs list", "voids"})
+"""Each of them is needed: P answers nothing after it made its list; that has what is confirmed, not only what was
+answered; from its copy, not from Redis; the record goes when all of the list is settled; a process that is gone
+without a list is not taken for one that stopped; and the removal of the record voids bases.
+"""
 
 
-def first(answered: int = 0) -> State:
-    """One increment that is not published yet; or so many that are answered, and pending."""
-    if answered == 0:
-        return State((0,), (0,))
-    return State((ANSWERED,) * answered, (0,) * answered, entries=frozenset(range(answered)))
+class Model(RuledModel):
+    rules = RULES
 
+    def first(self) -> State:
+        """One increment that is not published yet; or where it matters that they are several, two that are pending."""
+        if "all of it" in self._rules:
+            return State((0,), (0,))
+        return State((ANSWERED,) * 2, (0,) * 2, entries=frozenset(range(2)))
 
-def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    """What may happen next."""
-    yield from _of_p(state, rules)
-    yield from _of_others(state, rules)
-    yield from _of_reader(state)
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        yield from self._of_p(state)
+        yield from self._of_others(state)
+        yield from _of_reader(state)
+
+    def _of_p(self, state: State) -> Iterator[tuple[str, State]]:
+        if not state.alive:
+            return
+        yield "P is killed", state._replace(alive=False, made=None)
+        yield from self._of_increments(state)
+        if state.made is None:
+            yield from self._until_its_list(state)
+        elif state.record != OUT and state.stopped is None and state.changes < CHANGES:
+            yield "P has stopped", _change(state, stopped=state.made)
+
+    def _of_increments(self, state: State) -> Iterator[tuple[str, State]]:
+        goes_on = state.made is None or "ends publishes" not in self._rules
+        for at, phase in enumerate(state.phases):
+            if phase == 0 and goes_on and all(state.phases[:at]):
+                yield f"P publishes {at}", state._replace(phases=_put(state.phases, at, PUBLISHED))
+            if phase == PUBLISHED and goes_on and state.writes_to == state.redis != 0:
+                entered = state._replace(phases=_put(state.phases, at, CONFIRMED), entries=state.entries | {at})
+                yield f"P enters {at}", entered
+            joined = state.writes_to != 0 and state.record in {state.writes_to, OWES}
+            if (phase == PUBLISHED and goes_on and state.owes) or (phase == CONFIRMED and (state.owes or joined)):
+                yield f"P answers {at}", state._replace(phases=_put(state.phases, at, ANSWERED))
+
+    def _until_its_list(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.writes_to:
+            yield "P loses Redis", state._replace(writes_to=0)
+        if not state.owes and state.record != OUT and state.changes < CHANGES:
+            yield "P owes", _change(state, record=OWES, owes=True)
+        if "ends publishes" not in self._rules or not _in(state, PUBLISHED):
+            listed = _in(state, CONFIRMED, ANSWERED) if "lists confirmed" in self._rules else _in(state, ANSWERED)
+            listed -= _applied(state)
+            if "lists its copy" not in self._rules:
+                listed &= state.entries
+            yield "P makes its list", state._replace(made=listed)
+
+    def _of_others(self, state: State) -> Iterator[tuple[str, State]]:
+        applied, now = _applied(state), state.commits + 1
+        for at, phase in enumerate(state.phases):
+            if phase and not state.applied[at]:
+                yield f"{at} is applied", state._replace(commits=now, applied=_put(state.applied, at, now))
+        if done := state.entries & applied:
+            floor = max(state.floor, *(state.applied[at] for at in done))
+            yield "entries are settled", state._replace(entries=state.entries - done, floor=floor)
+        if state.redis == 1:
+            yield "Redis is emptied", state._replace(redis=0, entries=NOTHING, floor=0)
+        if state.changes == CHANGES:
+            return
+        if state.redis == 0:
+            epoch = state.epoch + 1
+            yield "somebody names it anew", _change(state, epoch=epoch, redis=epoch)
+        its = state.stopped
+        if its is None and "needs list" not in self._rules and not state.alive:
+            its = NOTHING
+        if (
+            its is not None
+            and state.record != OUT
+            and (its <= applied or ("all of it" not in self._rules and its & applied))
+        ):
+            after = _change(state, record=OUT, stopped=None)
+            yield (
+                "the record of P is removed",
+                after if "voids" in self._rules else after._replace(changed=state.changed),
+            )
 
 
 def _put(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
@@ -105,66 +157,6 @@ def _in(state: State, *phases: int) -> frozenset[int]:
 
 def _applied(state: State) -> frozenset[int]:
     return frozenset(at for at, commit in enumerate(state.applied) if commit)
-
-
-def _of_p(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    if not state.alive:
-        return
-    yield "P is killed", state._replace(alive=False, made=None)
-    yield from _of_increments(state, rules)
-    if state.made is None:
-        yield from _until_its_list(state, rules)
-    elif state.record != OUT and state.stopped is None and state.changes < CHANGES:
-        yield "P has stopped", _change(state, stopped=state.made)
-
-
-def _of_increments(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    goes_on = state.made is None or not rules.ends_publishes
-    for at, phase in enumerate(state.phases):
-        if phase == 0 and goes_on and all(state.phases[:at]):
-            yield f"P publishes {at}", state._replace(phases=_put(state.phases, at, PUBLISHED))
-        if phase == PUBLISHED and goes_on and state.writes_to == state.redis != 0:
-            entered = state._replace(phases=_put(state.phases, at, CONFIRMED), entries=state.entries | {at})
-            yield f"P enters {at}", entered
-        joined = state.writes_to != 0 and state.record in {state.writes_to, OWES}
-        if (phase == PUBLISHED and goes_on and state.owes) or (phase == CONFIRMED and (state.owes or joined)):
-            yield f"P answers {at}", state._replace(phases=_put(state.phases, at, ANSWERED))
-
-
-def _until_its_list(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    if state.writes_to:
-        yield "P loses Redis", state._replace(writes_to=0)
-    if not state.owes and state.record != OUT and state.changes < CHANGES:
-        yield "P owes", _change(state, record=OWES, owes=True)
-    if not rules.ends_publishes or not _in(state, PUBLISHED):
-        listed = _in(state, CONFIRMED, ANSWERED) if rules.lists_confirmed else _in(state, ANSWERED)
-        listed -= _applied(state)
-        if not rules.lists_its_copy:
-            listed &= state.entries
-        yield "P makes its list", state._replace(made=listed)
-
-
-def _of_others(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    applied, now = _applied(state), state.commits + 1
-    for at, phase in enumerate(state.phases):
-        if phase and not state.applied[at]:
-            yield f"{at} is applied", state._replace(commits=now, applied=_put(state.applied, at, now))
-    if done := state.entries & applied:
-        floor = max(state.floor, *(state.applied[at] for at in done))
-        yield "entries are settled", state._replace(entries=state.entries - done, floor=floor)
-    if state.redis == 1:
-        yield "Redis is emptied", state._replace(redis=0, entries=NOTHING, floor=0)
-    if state.changes == CHANGES:
-        return
-    if state.redis == 0:
-        epoch = state.epoch + 1
-        yield "somebody names it anew", _change(state, epoch=epoch, redis=epoch)
-    its = state.stopped
-    if its is None and not rules.needs_list and not state.alive:
-        its = NOTHING
-    if its is not None and state.record != OUT and (its <= applied or (not rules.all_of_it and its & applied)):
-        after = _change(state, record=OUT, stopped=None)
-        yield "the record of P is removed", after if rules.voids else after._replace(changed=state.changed)
 
 
 def _of_reader(state: State) -> Iterator[tuple[str, State]]:
