@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -15,7 +15,7 @@ from shared.fleet.membership import Membership
 from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.words import Delivery, Envelope, Message
+from shared.model.words import Delivery, Envelope, Message, Reading
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from shared.ports.store import FleetLook, Left
@@ -210,6 +210,17 @@ class FleetSystem(System):
             yield
 
     async def _main(self) -> None:
+        self._begin()
+        for _ in range(self.random.randint(1, 3)):
+            await self._episode(self.loop.time() + EPISODE)
+            if gap := self.random.choice(GAPS):
+                await self.disorder.before_a_gap()
+                await self._pass(gap)
+            if self.random.random() < LEAPS_OFTEN:
+                await self._leap()
+        await self._heal()
+
+    def _begin(self) -> None:
         clock = LoopClock(self.loop)
         self.broker = CountingApart(clock, lease=LEASE)
         self.store = PickyStore(clock)
@@ -222,14 +233,6 @@ class FleetSystem(System):
         for _ in range(self.random.randint(1, 2)):
             self.start_flusher()
         self.start_replayer()
-        for _ in range(self.random.randint(1, 3)):
-            await self._episode(self.loop.time() + EPISODE)
-            if gap := self.random.choice(GAPS):
-                await self.disorder.before_a_gap()
-                await self._pass(gap)
-            if self.random.random() < LEAPS_OFTEN:
-                await self._leap()
-        await self._heal()
 
     async def _episode(self, until: float) -> None:
         """In which much happens."""
@@ -394,3 +397,27 @@ class FleetSystem(System):
 
     def _told(self) -> str:
         return f"{self.book._fleet}, {super()._told()}"
+
+
+@dataclass
+class Scene(FleetSystem):
+    """A fleet in which nothing fails but what a script lets fail."""
+
+    seed: int = 4
+    written: bool = True
+    script: Callable[[Any], Awaitable[None]] | None = None
+    """Gets the scene."""
+
+    async def _main(self) -> None:
+        self.network.loss = 0.0
+        self._begin()
+        await self.play()
+
+    async def play(self) -> None:
+        assert self.script is not None
+        await self.script(self)
+
+    async def read(self, ingest: Ingest, max_age: float = 0.0) -> Reading:
+        with self.acting(ingest.owner):
+            task = self.loop.create_task(ingest.reader.read(["a"], max_age))
+        return (await task)[0]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from shared.model.fleet import LONGEST_LOOK
 from shared.model.jobs import ADD, Job, lifetime_of_job
 from shared.model.receipts import DAY, promised
 from shared.model.words import DEAD, Commit, Envelope, Reading, Receipt, ShardAdd
-from tests.interleavings.simulation.fleet import FleetSystem
+from tests.interleavings.simulation.fleet import Scene
 from tests.interleavings.simulation.keys import Keys
 from tests.interleavings.simulation.system import Ingest
 
@@ -25,17 +24,10 @@ LETTER = Envelope("dead", {"a": 4}, {"a": 1})
 LATER = StoreMillis(10**15)
 
 
-@dataclass
-class Scene(FleetSystem):
-    """A fleet in which nothing fails but what the test lets fail: three ingests, and a counter of 7."""
+class Ingests(Scene):
+    """Three of them, and a counter of 7."""
 
-    script: "Callable[[Scene], Awaitable[None]] | None" = None
-
-    async def _main(self) -> None:
-        self.network.loss = 0.0
-        await super()._main()
-
-    async def _episode(self, until: float) -> None:
+    async def play(self) -> None:
         while len(self.ingests) < 3:
             self.start_ingest(self.free_disk())
         for ingest in self.ingests:
@@ -46,14 +38,7 @@ class Scene(FleetSystem):
         await self.store.apply(Commit((Receipt("k", LATER), dead), (ShardAdd("a", 0, 3, 1),)))
         for ingest in self.ingests:
             await self.until(ingest, lambda reading: reading.exact and reading.value == 7)
-        assert self.script is not None
-        await self.script(self)
-        raise DoneError
-
-    async def read(self, ingest: Ingest, max_age: float = 0.0) -> Reading:
-        with self.acting(ingest.owner):
-            task = self.loop.create_task(ingest.reader.read(["a"], max_age))
-        return (await task)[0]
+        await super().play()
 
     async def until(self, ingest: Ingest, good: Callable[[Reading], bool]) -> Reading:
         until = self.loop.time() + 30.0
@@ -70,16 +55,6 @@ class Scene(FleetSystem):
 
         with self.acting(ingest.owner):
             return self.loop.create_task(run())
-
-
-class DoneError(Exception):
-    """The script is over."""
-
-
-def run(script: Callable[[Scene], Awaitable[None]]) -> None:
-    scene = Scene(seed=4, written=True, script=script)
-    with pytest.raises(DoneError):
-        scene.run()
 
 
 def setting(kind: str) -> Callable[[Ingest], Awaitable[Any]]:
@@ -103,7 +78,7 @@ CHANGES = {SET: setting(SET), RESET: setting(RESET), DELETE: setting(DELETE), "j
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("how", ["killed after its commit", "cut off from Redis after its commit", "answered"])
 def test_what_one_process_shows_another_does_not_unsee(change: str, how: str) -> None:
-    async def script(scene: Scene) -> None:
+    async def script(scene: Ingests) -> None:
         changing, one, other = scene.ingests
         before = await scene.read(other)
         assert (before.value, before.exact) == (7, True)
@@ -128,13 +103,13 @@ def test_what_one_process_shows_another_does_not_unsee(change: str, how: str) ->
         unseen = await scene.read(second, 60.0)
         assert (unseen.value, unseen.exact) == (shown.value, True)
 
-    run(script)
+    Ingests(script=script).run()
 
 
 def test_what_finds_no_redis_to_tell_of_a_change_is_not_exact() -> None:
     """A reader that finds a mark applied, and can't remove it, does not say exact; and does not keep what it read."""
 
-    async def script(scene: Scene) -> None:
+    async def script(scene: Ingests) -> None:
         changing, one, other = scene.ingests
         await scene.read(other)
         apply, settled = scene.store.apply, scene.overlays[one.owner].settle
@@ -158,13 +133,13 @@ def test_what_finds_no_redis_to_tell_of_a_change_is_not_exact() -> None:
         await scene.until(one, lambda reading: reading.exact and reading.value == 50)
         assert (await scene.read(other, 60.0)).value == 50
 
-    run(script)
+    Ingests(script=script).run()
 
 
 def test_a_commit_of_an_earlier_epoch_changes_nothing_any_more() -> None:
     """Its mark is lost with the Redis that had it. It was on its way while another overlay was named and joined."""
 
-    async def script(scene: Scene) -> None:
+    async def script(scene: Ingests) -> None:
         changing, one, other = scene.ingests
         apply, arrived = scene.store.apply, asyncio.Event()
 
@@ -188,13 +163,13 @@ def test_a_commit_of_an_earlier_epoch_changes_nothing_any_more() -> None:
         await asyncio.sleep(1.0)
         assert [(await scene.read(ingest)).value for ingest in (one, other)] == [7, 7]
 
-    run(script)
+    Ingests(script=script).run()
 
 
 def test_a_new_overlay_shows_and_answers_nothing_while_the_old_one_may_be_read() -> None:
     """A reader may use a look of a second ago, and so the old Redis, which lives on."""
 
-    async def script(scene: Scene) -> None:
+    async def script(scene: Ingests) -> None:
         changing, one, other = scene.ingests
         named: list[float] = []
         seen: list[tuple[float, float, Reading]] = []
@@ -237,4 +212,4 @@ def test_a_new_overlay_shows_and_answers_nothing_while_the_old_one_may_be_read()
         between = [end for _, end, _ in exact if named[0] + LONGEST_LOOK < end < named[0] + LONGEST_LOOK + 0.2]
         assert not between
 
-    run(script)
+    Ingests(script=script).run()
