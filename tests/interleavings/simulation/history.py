@@ -86,6 +86,10 @@ class History:
         self.inexact += len(readings) * (not exact)
         return exact
 
+    def epoch(self, counter: str) -> int:
+        """Of the last set that a reading must show."""
+        return self._of(counter).epoch
+
     def before(self, counter: str, reader: str) -> tuple[int, int, int]:
         """What a read that begins now must show."""
         its = self._of(counter)
@@ -110,10 +114,11 @@ class History:
         assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {split(reading.pending)[1]:b}"
         tried = (1 << its.count) - 1
         try:
-            shown = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
+            first = len(epochs) - 1 if at_rest else epoch
+            shown = counted(reading.value, epochs[first:], answered=answered, seen=seen, tried=tried)
         except AssertionError as error:
             raise AssertionError(f"{reading.name}: {error}") from None
-        its.epoch = max(its.epoch, epoch + shown.sets)
+        its.epoch = max(its.epoch, first + shown.sets)
         key = reader if self._each else ""
         its.seen[key] = its.seen.get(key, 0) | shown.increments
 

@@ -1,5 +1,6 @@
 """Interleavings of compactions with flushes, sets and reads, step by step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from tests.interleavings.steps.world import World
 
 
 @pytest.fixture(params=[False, True], ids=["kept", "written"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World(seed=1, written=request.param)
+def world(request: pytest.FixtureRequest, new_world: Callable[..., World]) -> World:
+    return new_world(written=request.param)
 
 
 def shards(world: World) -> int:
@@ -41,7 +42,6 @@ def test_an_increment_in_flight_to_the_highest_shard_goes_to_another(world: Worl
     world.run(world.compact("a", 1))
     apply_all(world)
     assert shards(world) == 1
-    world.finish()
 
 
 def test_one_that_arrived_first_is_moved(world: World) -> None:
@@ -51,7 +51,6 @@ def test_one_that_arrived_first_is_moved(world: World) -> None:
     world.deliver_all()
     world.run(world.compact("a", 2))
     assert shards(world) == 2
-    world.finish()
 
 
 def test_a_set_that_chose_a_shard_which_went_begins_anew(world: World) -> None:
@@ -67,7 +66,6 @@ def test_a_set_that_chose_a_shard_which_went_begins_anew(world: World) -> None:
         assert len(changes(world)) == number
     for ingest in world.ingests:
         read(world, ingest)
-    world.finish()
 
 
 def test_bases_from_before_stay_true(world: World) -> None:
@@ -84,4 +82,3 @@ def test_bases_from_before_stay_true(world: World) -> None:
             read(world, ingest)
         count(world, world.ingests[1])
         read(world, world.ingests[0])
-    world.finish()

@@ -1,6 +1,6 @@
 """Dead receipts as readers and sets see them, step by step; an overlay that ingests write forgets what they keep."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,15 +15,13 @@ from tests.world.memory.exact_overlay import ExactOverlay
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(new_world: Callable[..., World]) -> World:
     """One dead letter; the flusher has settled its entry."""
-    world = World(seed=1, written=True)
+    world = new_world(written=True)
     count(world, world.ingests[0], POISON)
     apply_all(world)
     assert len(world.broker.buried()) == 1
-    yield world
-    if not world.loop.is_closed():
-        world.finish()
+    return world
 
 
 def read(world: World, ingest: IngestProcess, max_age: float = 60.0) -> None:
@@ -52,15 +50,14 @@ def test_no_overlay_has_to_remember_a_dead_letter(world: World) -> None:
     assert (found.value, found.pending, found.exact, found.exists) == (1, 1, True, True)
 
 
-def test_a_base_from_before_the_burial_is_void_when_the_entry_is_gone() -> None:
+def test_a_base_from_before_the_burial_is_void_when_the_entry_is_gone(new_world: Callable[..., World]) -> None:
     """Without a floor it would say what was true without the dead one, and no entry would add it."""
-    world = World(seed=1, written=True)
+    world = new_world(written=True)
     reader = world.ingests[1]
     count(world, world.ingests[0], POISON)
     read(world, reader)
     apply_all(world)
     read(world, reader)
-    world.finish()
 
 
 def test_a_set_finds_what_is_dead_and_a_replay_changes_nothing_after_it(world: World) -> None:
@@ -86,8 +83,8 @@ def test_a_letter_that_the_broker_has_lost_is_replayed_from_the_store(world: Wor
     assert world.store_total(POISON) == 1
 
 
-def test_at_each_step_of_a_burial_and_of_a_replay_it_is_counted_once() -> None:
-    world = World(seed=1, written=True)
+def test_at_each_step_of_a_burial_and_of_a_replay_it_is_counted_once(new_world: Callable[..., World]) -> None:
+    world = new_world(written=True)
     count(world, world.ingests[0], POISON)
     for step in (world.pull, world.flush, world.replay):
         step(0)
@@ -96,12 +93,11 @@ def test_at_each_step_of_a_burial_and_of_a_replay_it_is_counted_once() -> None:
             found = reading(new_reader(world), world)
             assert (found.value, found.exact) == (1, True)
         world.store.picky = step != world.flush
-    world.finish()
 
 
-def test_an_id_in_a_dead_letter_counts_once_beside_entries_and_what_is_applied() -> None:
+def test_an_id_in_a_dead_letter_counts_once_beside_entries_and_what_is_applied(new_world: Callable[..., World]) -> None:
     """It is in a dead receipt, then in an entry too, then applied by that one."""
-    world = World(seed=1, written=True)
+    world = new_world(written=True)
     ingest = world.ingests[0]
     world.increment(ingest, POISON)
     world.send_keyed(ingest, "a", "id")
@@ -122,7 +118,6 @@ def test_an_id_in_a_dead_letter_counts_once_beside_entries_and_what_is_applied()
     world.replay(0)
     world.deliver_all()
     assert world.store_total("a") == 1
-    world.finish()
 
 
 def test_what_is_dropped_is_left_out_at_once_in_every_process(world: World) -> None:
@@ -138,5 +133,4 @@ def test_what_is_dropped_is_left_out_at_once_in_every_process(world: World) -> N
     world.deliver_all()
     assert (world.store_total(POISON), world.broker.buried()) == (0, {})
     world.reads_checked = False
-    world.truths[POISON].answered = 0
-    world.finish()
+    world.history._of(POISON).answered = 0

@@ -1,13 +1,15 @@
 """Interleavings that broke earlier wordings of the rules, step by step. Each test is named for what must hold."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.interleavings.steps.world import POISON, IngestProcess, World
 
 
 @pytest.fixture
-def world() -> World:
-    return World(seed=1)
+def world(new_world: Callable[..., World]) -> World:
+    return new_world()
 
 
 def through(world: World, ingest: IngestProcess) -> None:
@@ -45,7 +47,6 @@ def test_a_snapshot_older_than_a_removal_is_void(world: World) -> None:
     apply_all(world)
     through(world, ingest)
     read(world, ingest)
-    world.finish()
 
 
 def test_the_overlay_is_read_after_the_instant_is_chosen(world: World) -> None:
@@ -58,7 +59,6 @@ def test_the_overlay_is_read_after_the_instant_is_chosen(world: World) -> None:
         one(world, ingest.owner, name)
     through(world, ingest)
     read(world, ingest)
-    world.finish()
 
 
 def test_an_id_in_two_envelopes_counts_once_while_both_are_pending(world: World) -> None:
@@ -66,7 +66,6 @@ def test_an_id_in_two_envelopes_counts_once_while_both_are_pending(world: World)
         world.send_keyed(ingest, "a", "id")
         through(world, ingest)
     read(world, world.ingests[0])
-    world.finish()
 
 
 def test_a_retry_after_the_base_has_counted_its_id_is_not_pending(world: World) -> None:
@@ -78,7 +77,6 @@ def test_a_retry_after_the_base_has_counted_its_id_is_not_pending(world: World) 
     world.send_keyed(ingest, "a", "id")
     through(world, ingest)
     read(world, ingest)
-    world.finish()
 
 
 def test_a_commit_that_arrives_after_its_flusher_died_is_counted_once(world: World) -> None:
@@ -94,7 +92,6 @@ def test_a_commit_that_arrives_after_its_flusher_died_is_counted_once(world: Wor
     apply_all(world, 1)
     world.arrives_of(zombie)
     read(world, world.ingests[0])
-    world.finish()
 
 
 def test_a_commit_whose_answer_is_lost_is_counted_once(world: World) -> None:
@@ -108,7 +105,6 @@ def test_a_commit_whose_answer_is_lost_is_counted_once(world: World) -> None:
     world.run(world.network.arrive(commit, lose_answer=True))
     world.arrives_of(owner)
     assert world.broker.unburied() == 0
-    world.finish()
 
 
 def test_whoever_finds_a_receipt_dead_buries_the_message(world: World) -> None:
@@ -125,7 +121,6 @@ def test_whoever_finds_a_receipt_dead_buries_the_message(world: World) -> None:
     world.broker.expire_leases()
     apply_all(world, 1)
     assert world.broker.buried() == {"1": "given up before"}
-    world.finish()
 
 
 def test_poison_does_not_take_its_neighbours_along(world: World) -> None:
@@ -134,7 +129,6 @@ def test_poison_does_not_take_its_neighbours_along(world: World) -> None:
     apply_all(world)
     assert list(world.broker.buried().values()) == ["poison"]
     assert world.broker.unburied() == 0
-    world.finish()
 
 
 def test_the_second_of_two_equal_ids_counts_when_the_first_is_dead(world: World) -> None:
@@ -147,7 +141,6 @@ def test_the_second_of_two_equal_ids_counts_when_the_first_is_dead(world: World)
     through(world, ingest)
     apply_all(world)
     assert world.store_total("a") == 1
-    world.finish()
 
 
 def test_a_message_whose_ack_got_lost_comes_again_and_is_not_counted_again(world: World) -> None:
@@ -159,12 +152,11 @@ def test_a_message_whose_ack_got_lost_comes_again_and_is_not_counted_again(world
     apply_all(world, 1)
     assert world.broker.unburied() == 0
     assert world.store_total("a") == 1
-    world.finish()
 
 
 @pytest.fixture
-def written() -> World:
-    return World(seed=1, written=True)
+def written(new_world: Callable[..., World]) -> World:
+    return new_world(written=True)
 
 
 def test_an_entry_that_is_settled_before_it_is_confirmed_comes_back_late(written: World) -> None:
@@ -176,7 +168,6 @@ def test_an_entry_that_is_settled_before_it_is_confirmed_comes_back_late(written
     read(written, reader)
     one(written, ingest.owner, "confirm")
     read(written, reader)
-    written.finish()
 
 
 def test_an_entry_that_is_not_confirmed_adds_nothing(written: World) -> None:
@@ -190,7 +181,6 @@ def test_an_entry_that_is_not_confirmed_adds_nothing(written: World) -> None:
     written.settle()
     through(written, ingest)
     read(written, reader)
-    written.finish()
 
 
 def test_an_entry_that_is_confirmed_after_a_snapshot_was_taken_is_known_to_it(written: World) -> None:
@@ -205,7 +195,6 @@ def test_an_entry_that_is_confirmed_after_a_snapshot_was_taken_is_known_to_it(wr
     read(written, reader)
     one(written, ingest.owner, "confirm")
     read(written, reader)
-    written.finish()
 
 
 def test_what_is_withdrawn_by_a_publish_that_comes_later_counts_when_it_is_applied(written: World) -> None:
@@ -220,4 +209,3 @@ def test_what_is_withdrawn_by_a_publish_that_comes_later_counts_when_it_is_appli
     read(written, reader)
     apply_all(written)
     read(written, reader)
-    written.finish()

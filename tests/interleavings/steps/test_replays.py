@@ -1,5 +1,7 @@
 """Interleavings of replays with flushers and with each other, step by step."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.interleavings.steps.test_races import apply_all, count, read
@@ -7,9 +9,9 @@ from tests.interleavings.steps.world import POISON, World
 
 
 @pytest.fixture(params=[False, True], ids=["in the broker", "apart"])
-def world(request: pytest.FixtureRequest) -> World:
+def world(request: pytest.FixtureRequest, new_world: Callable[..., World]) -> World:
     """One dead letter, of which the cause is gone."""
-    world = World(seed=1, written=request.param)
+    world = new_world(written=request.param)
     count(world, world.ingests[0], POISON)
     apply_all(world)
     assert len(world.broker.buried()) == 1
@@ -25,10 +27,9 @@ def until(world: World, index: int, name: str) -> None:
         world.run(world.network.arrive(call))
 
 
-def finish(world: World) -> None:
+def counted_once(world: World) -> None:
     assert world.store_total(POISON) == 1
     read(world, world.ingests[0])
-    world.finish()
 
 
 def test_killed_before_it_forgets_the_next_one_only_forgets(world: World) -> None:
@@ -40,7 +41,7 @@ def test_killed_before_it_forgets_the_next_one_only_forgets(world: World) -> Non
     world.replay(1)
     world.deliver_all()
     assert world.broker.buried() == {}
-    finish(world)
+    counted_once(world)
 
 
 def test_of_two_at_once_one_counts(world: World) -> None:
@@ -48,7 +49,7 @@ def test_of_two_at_once_one_counts(world: World) -> None:
     until(world, 1, "apply")
     world.deliver_all()
     assert world.broker.buried() == {}
-    finish(world)
+    counted_once(world)
 
 
 def test_a_commit_of_a_replay_that_comes_twice_and_late_counts_once(world: World) -> None:
@@ -58,12 +59,12 @@ def test_a_commit_of_a_replay_that_comes_twice_and_late_counts_once(world: World
     world.crash_replayer(0)
     world.replay(1)
     world.deliver_all()
-    finish(world)
+    counted_once(world)
 
 
-def test_a_flusher_that_found_it_dead_may_bury_it_after_the_replay() -> None:
+def test_a_flusher_that_found_it_dead_may_bury_it_after_the_replay(new_world: Callable[..., World]) -> None:
     """A second letter of what is counted: it is only forgotten."""
-    world = World(seed=1, written=True)
+    world = new_world(written=True)
     count(world, world.ingests[0], POISON)
     zombie = world.flushers[0].owner
     world.pull(0)
@@ -79,7 +80,7 @@ def test_a_flusher_that_found_it_dead_may_bury_it_after_the_replay() -> None:
     assert world.broker.buried() == {}
     world.arrives_of(zombie)
     assert len(world.broker.buried()) == 1
-    finish(world)
+    counted_once(world)
 
 
 def test_what_a_reader_saw_pending_it_sees_applied(world: World) -> None:
@@ -91,4 +92,4 @@ def test_what_a_reader_saw_pending_it_sees_applied(world: World) -> None:
         world.arrives_of(reader.owner)
         world.raise_mistakes()
     world.deliver_all()
-    finish(world)
+    counted_once(world)

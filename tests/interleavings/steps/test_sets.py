@@ -1,5 +1,7 @@
 """Interleavings of sets with each other, with increments and with reads, step by step."""
 
+from collections.abc import Callable
+
 import pytest
 
 from shared.counters.setter import DELETE, RESET, SET
@@ -9,8 +11,8 @@ from tests.interleavings.steps.world import IngestProcess, World
 
 
 @pytest.fixture(params=[False, True], ids=["kept", "written"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World(seed=1, written=request.param)
+def world(request: pytest.FixtureRequest, new_world: Callable[..., World]) -> World:
+    return new_world(written=request.param)
 
 
 def changes(world: World) -> list[tuple[int, int]]:
@@ -37,9 +39,11 @@ def committed(world: World, ingest: IngestProcess) -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["killed after its commit", "its commit comes after its death"])
 @pytest.mark.parametrize("kind", [SET, RESET, DELETE])
 @pytest.mark.parametrize("written", [False, True], ids=["kept", "written"])
-def test_a_set_that_one_reader_has_shown_is_in_what_others_read_later(kind: str, *, written: bool, late: bool) -> None:
+def test_a_set_that_one_reader_has_shown_is_in_what_others_read_later(
+    new_world: Callable[..., World], kind: str, *, written: bool, late: bool
+) -> None:
     """They have bases from before it, which are young enough."""
-    world = World(seed=1, ingests=3, written=written)
+    world = new_world(ingests=3, written=written)
     setter, one, other = world.ingests
     count(world, one)
     apply_all(world)
@@ -57,9 +61,8 @@ def test_a_set_that_one_reader_has_shown_is_in_what_others_read_later(kind: str,
         world.network.calls.clear()
     world.clock.turn(1.0)
     read(world, one, 0.0)
-    assert world.truths["a"].epoch == 1
+    assert world.history.epoch("a") == 1
     read(world, other)
-    world.finish()
 
 
 def test_of_two_sets_at_once_the_second_begins_anew(world: World) -> None:
@@ -71,8 +74,7 @@ def test_of_two_sets_at_once_the_second_begins_anew(world: World) -> None:
     for ingest in (second, first):
         through(world, ingest)
     assert changes(world) == [(1, 2 * BASE), (2 * BASE, BASE)]
-    assert world.truths["a"].epoch == 2
-    world.finish()
+    assert world.history.epoch("a") == 2
 
 
 def test_what_is_answered_after_the_reading_counts_after_the_set(world: World) -> None:
@@ -89,7 +91,6 @@ def test_what_is_answered_after_the_reading_counts_after_the_set(world: World) -
     for one_of in world.ingests:
         read(world, one_of)
     assert world.store_total("a") == BASE + 4
-    world.finish()
 
 
 def test_what_is_pending_is_found_by_the_set_and_applied_once(world: World) -> None:
@@ -106,7 +107,6 @@ def test_what_is_pending_is_found_by_the_set_and_applied_once(world: World) -> N
     world.arrives_of(flusher)
     read(world, world.ingests[0])
     assert world.store_total("a") == 0
-    world.finish()
 
 
 def test_a_reader_with_an_old_base_sees_a_set_at_once(world: World) -> None:
@@ -114,10 +114,9 @@ def test_a_reader_with_an_old_base_sees_a_set_at_once(world: World) -> None:
         read(world, ingest)
     world.set(world.ingests[0], "a", SET)
     through(world, world.ingests[0])
-    assert world.truths["a"].epoch == 1
+    assert world.history.epoch("a") == 1
     for ingest in world.ingests:
         read(world, ingest)
-    world.finish()
 
 
 def test_a_commit_whose_answer_is_lost_is_done_once_and_answered(world: World) -> None:
@@ -130,9 +129,8 @@ def test_a_commit_whose_answer_is_lost_is_done_once_and_answered(world: World) -
     count(world, world.ingests[1])
     through(world, ingest)
     assert changes(world) == [(1, BASE)]
-    assert world.truths["a"].epoch == 1
+    assert world.history.epoch("a") == 1
     read(world, world.ingests[1])
-    world.finish()
 
 
 def test_a_retry_raises_the_floor_too(world: World) -> None:
@@ -150,9 +148,8 @@ def test_a_retry_raises_the_floor_too(world: World) -> None:
         world.settle()
     through(world, second)
     assert changes(world) == [(0, BASE)]
-    assert world.truths["a"].epoch == 1
+    assert world.history.epoch("a") == 1
     read(world, second)
-    world.finish()
 
 
 def test_a_commit_that_comes_late_changes_nothing_any_more(world: World) -> None:
@@ -170,7 +167,6 @@ def test_a_commit_that_comes_late_changes_nothing_any_more(world: World) -> None
     world.arrives_of(zombie)
     assert changes(world) == [(1, 0), (0, 0)]
     read(world, second)
-    world.finish()
 
 
 def test_a_set_of_what_is_there_still_disturbs_another(world: World) -> None:
@@ -183,4 +179,3 @@ def test_a_set_of_what_is_there_still_disturbs_another(world: World) -> None:
     count(world, first)
     through(world, second)
     assert changes(world) == [(0, 0), (1, 0)]
-    world.finish()

@@ -27,11 +27,12 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_set, promised
-from shared.model.words import Commit, Increment, Letter, Reading
+from shared.model.words import Commit, Increment, Letter
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
 from shared.runtime.retry import Backoff
-from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, Shown, counted
+from tests.interleavings.simulation.history import History
+from tests.interleavings.steps.changes import BASE, ChangedStore
 from tests.interleavings.steps.letters import BuriesApart
 from tests.interleavings.steps.network import (
     Network,
@@ -60,30 +61,6 @@ class PickyStore(ChangedStore):
         if self.picky and any(add.counter == POISON for add in commit.adds):
             raise RefusedError("poison")
         return await super().apply(commit)
-
-
-@dataclass
-class Truth:
-    """Of one counter: what was tried, what was answered 202, what some reader has seen; bit masks of increments."""
-
-    tried: int = 0
-    answered: int = 0
-    seen: dict[str, int] = field(default_factory=dict)
-    """By whom."""
-    count: int = 0
-    sets: int = 0
-    """Those that were tried."""
-    epoch: int = 0
-    """What a read must show at least: that of the last set that was answered 200, or that a reading has shown."""
-    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """What was answered, and which epoch it was, when a set was asked for first: by its receipt."""
-
-    def next(self) -> tuple[int, int]:
-        """Bit and delta of a new increment."""
-        bit, delta = 1 << self.count, 4**self.count
-        self.count += 1
-        self.tried |= bit
-        return bit, delta
 
 
 OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
@@ -134,7 +111,7 @@ class ReplayProcess(Process):
 class World:
     """Everything, and a loop of its own that only runs when told to."""
 
-    def __init__(self, seed: int, ingests: int = 2, flushers: int = 2, *, written: bool = False) -> None:
+    def __init__(self, *, ingests: int = 2, written: bool = False) -> None:
         """`written`: ingests write the overlay, which they share; otherwise the broker's messages are the overlay."""
         self.written = written
         self.loop = asyncio.new_event_loop()
@@ -142,9 +119,11 @@ class World:
         self.tasks: dict[asyncio.Future[Any], str] = {}
         self.clock = ManualClock()
         self.network = Network()
-        self.truths = {counter: Truth() for counter in (*COUNTERS, POISON)}
-        self.random = random.Random(seed)
-        self.named: dict[tuple[str, str], tuple[int, int]] = {}
+        self.history = History(exactly=written)
+        self.random = random.Random(1)
+        self.named: dict[tuple[str, str], int] = {}
+        self.asked: dict[str, tuple[int, int, int]] = {}
+        """What was so when a set was asked for first, by its receipt."""
         self.mistakes: list[BaseException] = []
         self.reads_checked = True
         self.born = 0
@@ -154,7 +133,7 @@ class World:
             self.store = PickyStore(self.clock, None if written else self.broker)
             self.overlay = ExactOverlay(self.clock) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
-            self.flushers = [self._flusher() for _ in range(flushers)]
+            self.flushers = [self._flusher() for _ in range(2)]
             self.replayers = [self._replayer() for _ in range(2)]
 
         self.loop.run_until_complete(build())
@@ -267,24 +246,21 @@ class World:
                 await ingest.publishing.durable(add())
             except CountersinkError:
                 return
-            self.truths[counter].answered |= bit
+            self.history.answered(counter, bit)
 
         self.start(ingest, request())
 
     def increment(self, ingest: IngestProcess, counter: str) -> None:
-        bit, delta = self.truths[counter].next()
-        self.accept(ingest, counter, bit, lambda: ingest.publishing.add(counter, delta))
+        bit = self.history.tries(counter)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add(counter, bit * bit))
 
     def send_keyed(self, ingest: IngestProcess, counter: str, client_id: str) -> None:
         """The first time it is new, after that it is a retry."""
-        bit, delta = self._named(counter, client_id)
-        item = Increment(counter, delta, client_id)
+        if (counter, client_id) not in self.named:
+            self.named[counter, client_id] = self.history.tries(counter)
+        bit = self.named[counter, client_id]
+        item = Increment(counter, bit * bit, client_id)
         self.accept(ingest, counter, bit, lambda: ingest.publishing.add_keyed(item))
-
-    def _named(self, counter: str, name: str) -> tuple[int, int]:
-        if (counter, name) not in self.named:
-            self.named[counter, name] = self.truths[counter].next()
-        return self.named[counter, name]
 
     def pull(self, index: int) -> None:
         """One at a time, as a flusher does."""
@@ -352,48 +328,40 @@ class World:
     async def compact(self, counter: str, num_shards: int) -> None:
         await Compactor(self.store, self.clock, Millis(7 * DAY)).compact(counter, num_shards)
 
-    def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
-        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
-        # An increment that is not answered may show when it is applied, to each reader in its own time.
-        reader = ingest.owner if self.written else ""
-        truths = {name: self.truths[name] for name in counters}
-        before = {name: (its.answered, its.seen.get(reader, 0), its.epoch) for name, its in truths.items()}
+    def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None, *, at_rest: bool = False) -> None:
+        """The history knows what must be in it."""
+        before = {name: self.history.before(name, ingest.owner) for name in counters}
 
         async def request() -> None:
             try:
                 readings = await ingest.reader.read(counters, max_age)
             except CountersinkError:
                 return
-            for reading in readings:
-                shown, truth = self.check(reading, *before[reading.name]), self.truths[reading.name]
-                truth.seen[reader] = before[reading.name][1] | shown.increments
-                truth.epoch = max(truth.epoch, before[reading.name][2] + shown.sets)
+            for reading in readings if self.reads_checked else ():
+                epochs = self.store.epochs(reading.name)
+                self.history.read(reading, ingest.owner, before[reading.name], epochs, at_rest=at_rest)
 
         self.start(ingest, request())
 
     def read_series(self, ingest: IngestProcess, counter: str) -> None:
-        """Sets change totals alone, so the points have all that was answered before, once, and nothing else."""
-        answered = self.truths[counter].answered
+        answered = self.history.before(counter, "")[0]
 
         async def request() -> None:
             try:
                 series = await ingest.series.read(everything(counter))
             except CountersinkError:
                 return
-            if self.reads_checked:
-                assert series.exact
-                tried = self.truths[counter].tried
-                counted(sum(series.points.values()), [Epoch(0, 0)], answered=answered, seen=0, tried=tried)
+            assert series.exact
+            self.history.read_series(series, answered)
 
         self.start(ingest, request())
 
     def set(self, ingest: IngestProcess, counter: str, kind: str, key: str | None = None) -> None:
         """The value before holds all that was answered before it was asked for first, and a retry is told the same."""
-        truth = self.truths[counter]
-        truth.sets += 1
-        wish = ChangeRequest(kind, BASE * truth.sets if kind == SET else 0, key or f"own-{truth.sets}")
+        number = self.history.sets(counter)
+        wish = ChangeRequest(kind, BASE * number if kind == SET else 0, key or f"own-{number}")
         receipt = key_of_set(counter, kind, wish.key or "")
-        answered, epoch = truth.asked.setdefault(receipt, (truth.answered, truth.epoch))
+        before = self.asked.setdefault(receipt, self.history.before(counter, ""))
 
         async def request() -> None:
             try:
@@ -402,19 +370,9 @@ class World:
                 return
             assert change == self.store.changes[counter][receipt], "the answer is not what was done"
             now = self.store.epoch_of(counter, receipt)
-            assert now > epoch, "a set was answered before one that had been answered earlier"
-            assert answered & ~self.store.epochs(counter)[now].found == 0, "a set did not find what was answered"
-            truth.epoch = max(truth.epoch, now)
+            self.history.was_set(counter, self.store.epochs(counter), now, before)
 
         self.start(ingest, request())
-
-    def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> Shown:
-        if not self.reads_checked:
-            return Shown(0, 0)
-        assert reading.exact
-        assert reading.value == reading.applied + reading.pending
-        epochs = self.store.epochs(reading.name)[epoch:]
-        return counted(reading.value, epochs, answered=answered, seen=seen, tried=self.truths[reading.name].tried)
 
     def crash(self, process: Process) -> None:
         """Its tasks and memory are gone; what it sent may still arrive."""
@@ -488,12 +446,10 @@ class World:
             raise AssertionError("dead letters stay")
         self.clock.turn(1)  # no base is from before
         self.reads_checked = True
-        for name, truth in self.truths.items():
-            self.read(self.ingests[0], [name], 0)
+        for name in (*COUNTERS, POISON):
+            self.read(self.ingests[0], [name], 0, at_rest=True)
             self.read_series(self.ingests[0], name)
             self.deliver_all()
-            last = self.store.epochs(name)[-1:]
-            counted(self.store_total(name), last, answered=truth.answered, seen=0, tried=truth.tried)
         self.raise_mistakes()
         for process in (*self.ingests, *self.flushers, *self.replayers):
             self.crash(process)
