@@ -199,6 +199,14 @@ class Fleet:
         """What the store says."""
         return (await self.book.look()).fleet
 
+    async def until(self, true: Callable[[FleetWords], object]) -> None:
+        """Until that is true of what the store says."""
+
+        async def is_true() -> bool:
+            return bool(true(await self.fleet()))
+
+        await until(is_true)
+
     async def crash(self, overlay: RedisOverlay) -> None:
         """It is gone without a word."""
         self.overlays.remove(overlay)

@@ -11,7 +11,7 @@ from shared.counters.reader import Reader
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership, new_member
 from shared.model.buckets import Millis, StoreMillis, WallSeconds
-from shared.model.receipts import DAY, HOUR, Promise, promised
+from shared.model.receipts import DAY, Promise, promised
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
@@ -42,9 +42,10 @@ def time(fleet: Fleet) -> LaterClock:
     return clock
 
 
-async def promise(fleet: Fleet, one: Promise) -> None:
-    """As a flusher does before it writes a receipt."""
-    await fleet.store.promise(one._replace(seen=await fleet.store.now()))
+async def promise(fleet: Fleet, *promises: Promise) -> None:
+    """As flushers do before they write a receipt."""
+    for one in promises:
+        await fleet.store.promise(one._replace(seen=await fleet.store.now()))
 
 
 async def process(fleet: Fleet, **settings: Any) -> RedisOverlay:
@@ -65,36 +66,41 @@ async def steps(*overlays: RedisOverlay) -> None:
         await overlay._step()
 
 
-@pytest.mark.parametrize("promises", [[], [SMALL]])
-async def test_what_waits_in_a_spool_is_pending_for_as_long_as_it_may_be_forwarded(
-    fleet: Fleet, time: LaterClock, promises: list[Promise]
+@pytest.mark.parametrize(
+    ("promises", "seconds", "there_and_exact"),
+    [
+        pytest.param([], 3 * 3_600, (True, True), id="a spool may forward it, and nobody has promised anything"),
+        pytest.param([SMALL], 3 * 3_600, (True, True), id="a spool may forward it after the promise"),
+        pytest.param([DEFAULT], 2 * 86_400, (True, True), id="its receipt lives"),
+        pytest.param([SMALL, DEFAULT], 2 * 86_400, (True, False), id="its receipt may be gone"),
+        pytest.param([DEFAULT], DEFAULT.life / 1_000 + 7_200, (False, True), id="it is older than all promises"),
+    ],
+)
+async def test_how_long_an_entry_is_there_and_exact_is_by_the_promises_whatever_the_settings_are(
+    fleet: Fleet, time: LaterClock, promises: list[Promise], seconds: float, there_and_exact: tuple[bool, bool]
 ) -> None:
-    """The settings add up to 71 minutes, and the spool may forward for 22 hours."""
-    for one in promises:
-        await promise(fleet, one)
-    ingest = await process(fleet, **SHORT)
-    await accept(ingest, "spooled")
-    time.ahead = 3 * 3_600.0
-    await steps(ingest)
-    assert await names_in(ingest) == (keys("spooled"), True)
-
-
-async def test_a_process_with_smaller_settings_deletes_nothing(fleet: Fleet, time: LaterClock) -> None:
-    await promise(fleet, DEFAULT)
-    one, other = await process(fleet), await process(fleet, **SHORT)
-    await accept(one, "e")
-    time.ahead = 2 * 86_400.0
-    await steps(one, other)
-    for reader in (one, other):
-        assert await names_in(reader) == (keys("e"), True)
+    """The short settings add up to 71 minutes, and the spool may forward for 22 hours. Views are not sent again by
+    Redis, where nothing has changed.
+    """
+    await promise(fleet, *promises)
+    there, exact = there_and_exact
+    processes = await process(fleet), await process(fleet, **SHORT)
+    for number, one in enumerate(processes):
+        await accept(one, f"{number}")
+    for one in processes:
+        assert await names_in(one) == (keys("0", "1"), True)
+    time.ahead = seconds
+    await steps(*processes)
+    for one in processes:
+        assert await names_in(one) == (keys("0", "1") if there else set(), exact)
+        assert await one.holds(keys("0", "1")) == (keys("0", "1") if there else set())
 
 
 async def test_nothing_is_exact_and_wrong_once_a_receipt_may_be_gone(fleet: Fleet, time: LaterClock) -> None:
     """It was applied by a flusher with short settings, and nobody has told Redis. Others with longer settings may
     still apply what is as old.
     """
-    for one in (SMALL, DEFAULT):
-        await promise(fleet, one)
+    await promise(fleet, SMALL, DEFAULT)
     ingest = await process(fleet)
     reader = Reader(fleet.store, ingest, fleet.clock, cache_ttl=0.0)
     await accept(ingest, "e")
@@ -118,8 +124,7 @@ async def test_with_too_many_old_entries_nothing_is_exact(
     fleet: Fleet, time: LaterClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.redis.scripts.MOST_UNSURE", 1)
-    for one in (SMALL, DEFAULT):
-        await promise(fleet, one)
+    await promise(fleet, SMALL, DEFAULT)
     ingest = await process(fleet)
     await accept(ingest, "e")
     assert await names_in(ingest, "other") == (set(), True)
@@ -129,8 +134,7 @@ async def test_with_too_many_old_entries_nothing_is_exact(
 
 
 async def test_one_whose_receipt_is_found_is_settled_and_then_exact(fleet: Fleet, time: LaterClock) -> None:
-    for one in (SMALL, DEFAULT):
-        await promise(fleet, one)
+    await promise(fleet, SMALL, DEFAULT)
     ingest = await process(fleet)
     reader = Reader(fleet.store, ingest, fleet.clock, cache_ttl=0.0)
     await accept(ingest, "e")
@@ -143,33 +147,9 @@ async def test_one_whose_receipt_is_found_is_settled_and_then_exact(fleet: Fleet
     assert (reading.value, reading.exact) == (1, True)
 
 
-async def test_a_view_that_was_exact_is_not_when_its_entry_has_grown_old(fleet: Fleet, time: LaterClock) -> None:
-    """It has not changed in Redis meanwhile, so it is not sent again."""
-    for one in (SMALL, DEFAULT):
-        await promise(fleet, one)
-    ingest = await process(fleet)
-    await accept(ingest, "e")
-    assert await names_in(ingest) == (keys("e"), True)
-    time.ahead = 2 * 86_400.0
-    await steps(ingest)
-    assert await names_in(ingest) == (keys("e"), False)
-
-
-async def test_an_entry_that_is_older_than_all_promises_is_forgotten(fleet: Fleet, time: LaterClock) -> None:
-    """It was applied and never settled, and its receipt is gone; a fleet that stood still for a week finds it."""
-    await promise(fleet, DEFAULT)
-    one, two = await process(fleet), await process(fleet)
-    await accept(one, "old")
-    time.ahead = (DEFAULT.life + 2 * HOUR) / 1_000
-    await steps(one, two)
-    assert await names_in(two) == (set(), True)
-    assert await two.holds(keys("old")) == set()
-
-
 async def test_a_row_of_a_spool_is_as_old_as_when_it_was_taken(fleet: Fleet, time: LaterClock, tmp_path: Path) -> None:
     """It may have been published then, and applied since."""
-    for one in (SMALL, DEFAULT):
-        await promise(fleet, one)
+    await promise(fleet, SMALL, DEFAULT)
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )

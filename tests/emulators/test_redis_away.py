@@ -12,7 +12,7 @@ from shared.model.fleet import NamedOverlay
 from shared.redis import scripts
 from shared.redis.scripts import Script
 from shared.redis.server import MOST, TIMEOUT, Identity, findings_of
-from tests.emulators.proxy import Proxy, proxy
+from tests.emulators.proxy import Proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
     RedisServer,
@@ -26,18 +26,6 @@ from tests.emulators.redis_fixtures import (
     until_inexact,
 )
 from tests.world.scraping import until
-
-
-async def test_a_process_that_never_reached_it_accepts_all_the_same(redis: RedisServer, fleet: Fleet) -> None:
-    """The store says that something may be in no overlay."""
-    redis.kill()
-    overlay = await fleet.process()
-    overlay.check()
-    await accept(overlay, "e")
-    assert await names_in(overlay) == (keys("e"), False)
-    redis.start()
-    await until_exact(overlay)
-    assert await names_in(overlay) == (keys("e"), True)
 
 
 async def test_a_process_that_never_reached_the_store_accepts_nothing_until_it_has(
@@ -67,36 +55,6 @@ def away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet.book, "change", fail)
 
 
-async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process()
-    await accept(one, "before-1")
-    await accept(two, "before-2")
-    redis.kill()
-    assert (await names_in(one))[1] is False
-    await accept(one, "meanwhile")
-    await accept(one, "meanwhile, too")
-    assert await names_in(one) == (keys("before-1", "meanwhile", "meanwhile, too"), False)
-    redis.start()
-    await until_exact(one, two)
-    for overlay in (one, two):
-        assert (await names_in(overlay))[0] == keys("before-1", "before-2", "meanwhile", "meanwhile, too")
-
-
-async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: RedisServer, fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process()
-    await accept(one, "before-1")
-    await accept(two, "before-2")
-    epoch = (await one.view(["a"]))["a"].epoch
-    redis.ask("FLUSHALL")
-    assert not await exact(one)
-    assert not await exact(two)
-    await until_exact(one, two)
-    for overlay in (one, two):
-        assert await names_in(overlay) == (keys("before-1", "before-2"), True)
-        assert (await overlay.view(["a"]))["a"].epoch != epoch
-        assert all(entry.late for entry in (await overlay.view(["a"]))["a"].entries)
-
-
 async def test_a_publish_under_way_while_everything_is_deleted(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
 
@@ -114,22 +72,6 @@ async def test_a_publish_under_way_while_everything_is_deleted(redis: RedisServe
     assert (await names_in(two))[0] == keys(*(f"e{number}" for number in range(20)))
 
 
-async def test_it_hangs(redis: RedisServer, fleet: Fleet) -> None:
-    overlay = await fleet.process()
-    await accept(overlay, "before")
-    redis.hang()
-    try:
-        begun = time.monotonic()
-        assert await names_in(overlay) == (keys("before"), False)
-        assert await names_in(overlay) == (keys("before"), False)
-        assert time.monotonic() - begun < 1.5
-        await accept(overlay, "meanwhile")
-    finally:
-        redis.go_on()
-    await until_exact(overlay)
-    assert (await names_in(overlay))[0] == keys("before", "meanwhile")
-
-
 async def test_it_hangs_and_many_wait_for_their_turn(redis: RedisServer, fleet: Fleet) -> None:
     """All of them learn it from the first."""
     overlay = await fleet.process()
@@ -137,11 +79,14 @@ async def test_it_hangs_and_many_wait_for_their_turn(redis: RedisServer, fleet: 
     redis.hang()
     try:
         begun = time.monotonic()
+        assert await names_in(overlay) == (keys("before"), False)
         await asyncio.gather(*(names_in(overlay) for _ in range(20 * MOST)))
         assert time.monotonic() - begun < 4 * TIMEOUT
+        await accept(overlay, "meanwhile")
     finally:
         redis.go_on()
     await until_exact(overlay)
+    assert (await names_in(overlay))[0] == keys("before", "meanwhile")
 
 
 async def test_a_lost_connection_is_no_reason_to_begin_anew(fleet: Fleet, network: Proxy) -> None:
@@ -153,34 +98,6 @@ async def test_a_lost_connection_is_no_reason_to_begin_anew(fleet: Fleet, networ
     await until_exact(overlay)
     assert (await names_in(overlay))[0] == keys(*(f"e{number}" for number in range(10)))
     assert (await fleet.fleet()).overlay == before
-
-
-async def test_a_replica_that_lags_takes_over(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
-    replica = start_redis("--replicaof", "127.0.0.1", str(redis.port))
-
-    async def linked() -> bool:
-        return "master_link_status:up" in replica.ask("INFO", "replication")
-
-    async with proxy(redis.host) as network:
-        one, two = await fleet.process(through(network)), await fleet.process(through(network))
-        await accept(one, "replicated")
-
-        async def replicated() -> bool:
-            return replica.ask("ZCARD", f"countersink:{(await fleet.fleet()).overlay.nonce}:names") == "1"
-
-        await until(linked)
-        await until(replicated)
-        replica.ask("REPLICAOF", "NO", "ONE")
-        await accept(one, "lost-1")
-        await accept(two, "lost-2")
-        redis.kill()
-        network.lead_to(replica.host)
-        assert not await exact(one)
-        await until_exact(one, two)
-        for overlay in (one, two):
-            assert (await names_in(overlay))[0] == keys("replicated", "lost-1", "lost-2")
-        await fleet.close()
-        fleet.overlays.clear()
 
 
 async def test_a_replica_never_says_that_it_sees_all(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:

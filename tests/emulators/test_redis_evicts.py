@@ -18,7 +18,6 @@ from tests.emulators.redis_fixtures import (
     until_exact,
     until_inexact,
 )
-from tests.world.scraping import until
 
 POLICY = ("CONFIG", "SET", "maxmemory-policy")
 SAID = "set its maxmemory-policy to noeviction"
@@ -55,12 +54,7 @@ async def test_a_policy_that_is_changed_meanwhile_is_noticed_and_what_may_be_mis
     assert time.monotonic() - began < 5.0
     await accept(one, "e3")
     redis.ask("DEL", f"countersink:{before.nonce}:c:a")  # as it does if memory is short
-
-    async def all_owe() -> bool:
-        look = await fleet.fleet()
-        return not any(look.joined(record) for record in look.members.values())
-
-    await until(all_owe)
+    await fleet.until(lambda now: not any(map(now.joined, now.members.values())))
     redis.ask(*POLICY, "noeviction")
     await until_exact(one, two)
     for process in (one, two):

@@ -208,30 +208,21 @@ async def test_one_that_leaves_is_not_missed(fleet: Fleet) -> None:
     assert (await fleet.fleet()).members.keys() == {id_of(two)}
 
 
-async def test_one_that_is_fenced_while_it_lives_comes_back(fleet: Fleet) -> None:
-    """Others have taken it for dead. It writes nothing until it has entered all that it has."""
+@pytest.mark.parametrize("how", ["fenced", "its record is removed"])
+async def test_one_that_was_taken_for_dead_while_it_lives_comes_back(fleet: Fleet, how: str) -> None:
+    """It writes nothing until it has entered all that it has."""
     one, two = await fleet.process(), await fleet.process()
     await accept(one, "before")
     record = (await fleet.fleet()).members[id_of(one)]
-    await two._server.ask(FENCE, (await fleet.fleet()).overlay, id_of(one))
+    if how == "fenced":
+        await two._server.ask(FENCE, (await fleet.fleet()).overlay, id_of(one))
+    else:
+        await fleet.book.change(lambda now, _: now.without(id_of(one)))
+        await fleet.until(lambda now: id_of(one) in now.members)
     await accept(one, "after")
     await until_exact(two)
     assert await names_in(two) == (keys("before", "after"), True)
     assert (await fleet.fleet()).members[id_of(one)] != record, "whoever saw the old record may not remove it"
-
-
-async def test_one_whose_record_is_gone_comes_back(fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process()
-    await accept(one, "before")
-    await fleet.book.change(lambda now, _: now.without(id_of(one)))
-
-    async def back() -> bool:
-        return id_of(one) in (await fleet.fleet()).members
-
-    await until(back)
-    await accept(one, "after")
-    await until_exact(two)
-    assert await names_in(two) == (keys("before", "after"), True)
 
 
 async def test_one_that_was_struck_comes_back_with_all_that_it_has(fleet: Fleet, network: Proxy) -> None:
@@ -239,12 +230,7 @@ async def test_one_that_was_struck_comes_back_with_all_that_it_has(fleet: Fleet,
     network.close()
     await accept(one, "apart")
     await fleet.book.change(lambda now, time: now.strikes(id_of(one), time))
-
-    async def owes() -> bool:
-        record = (await fleet.fleet()).members[id_of(one)]
-        return not record.struck and record.strikes == 1
-
-    await until(owes)
+    await fleet.until(lambda now: [now.members[id_of(one)].struck, now.members[id_of(one)].strikes] == [0, 1])
     await accept(one, "again")
     assert not await exact(two)
     network.open()
@@ -314,11 +300,7 @@ async def test_an_owing_record_that_stands_still_is_struck(
 ) -> None:
     monkeypatch.setattr("shared.redis.member.STRUCK_AFTER", 0.3)
     await lost(fleet, network)
-
-    async def struck() -> bool:
-        return any(record.struck for record in (await fleet.fleet()).members.values())
-
-    await until(struck)
+    await fleet.until(lambda now: any(record.struck for record in now.members.values()))
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -339,11 +321,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
         await first.publisher.publish([encode(Envelope("spooled", {"a": 1}))])
     gone = id_of(one)
     await fleet.crash(one)
-
-    async def struck() -> bool:
-        return bool((await fleet.fleet()).members[gone].struck)
-
-    await until(struck)
+    await fleet.until(lambda now: now.members[gone].struck)
     assert (await fleet.fleet()).members[gone].spool, "who stands still keeps its file"
     opened = len(second.file._readers)
     await asyncio.sleep(1.0)
@@ -352,11 +330,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
         lose_lock(tmp_path, gone)
     else:
         await first.close()
-
-    async def taken_over() -> bool:
-        return not (await fleet.fleet()).members[gone].spool
-
-    await until(taken_over)
+    await fleet.until(lambda now: not now.members[gone].spool)
     assert await names_in(two) == (keys("spooled"), False)
     await FleetSetup(fleet.book, fleet.store).trust(gone, patience=SOON)
     await until_exact(two)
@@ -442,11 +416,7 @@ async def test_what_others_have_seen_is_in_the_next_epoch_though_nobody_was_answ
     await written.wait()
     assert await names_in(two) == (keys("e"), True)
     redis.ask("FLUSHALL")
-
-    async def begun() -> bool:
-        return (await fleet.fleet()).overlay.epoch == 2
-
-    await until(begun)
+    await fleet.until(lambda now: now.overlay.epoch == 2)
     await until_exact(two)
     assert await names_in(two) == (keys("e"), True)
     goes_on.set()
@@ -498,10 +468,6 @@ async def test_it_answers_nothing_between_two_epochs(
     assert await names_in(one) == (keys("e"), True)
 
 
-async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
-    assert await exact(await fleet.process())
-
-
 async def test_a_new_fleet_on_a_used_store_is_not(fleet: Fleet) -> None:
     """An older version may have run on it, or the entity was deleted."""
     await fleet.store.apply(Commit((Receipt("e", StoreMillis(2**62)),), ()))
@@ -543,11 +509,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
     for _ in range(20):
         assert not await exact(two)
         await asyncio.sleep(0.05)
-
-    async def named() -> bool:
-        return (await fleet.fleet()).overlay.epoch == 2
-
-    await until(named)
+    await fleet.until(lambda now: now.overlay.epoch == 2)
     assert not await exact(two)
     await FleetSetup(fleet.book, fleet.store).trust(id_of(one), patience=SOON)
     await until_exact(two)
@@ -562,6 +524,8 @@ async def test_a_server_with_another_history_is_another_overlay(redis: RedisServ
     before = (await fleet.fleet()).overlay
     if fault == "restart":
         redis.kill()
+        await accept(one, "meanwhile")
+        assert await names_in(one) == (keys("one", "meanwhile"), False)
         redis.start()
     elif fault == "flush":
         redis.ask("FLUSHALL")
@@ -576,7 +540,9 @@ async def test_a_server_with_another_history_is_another_overlay(redis: RedisServ
     assert (after.identity == before.identity) == (fault == "flush")
     assert after.identity.partition("/")[0] == before.identity.partition("/")[0] or fault == "restart"
     for overlay in (one, two):
-        assert await names_in(overlay) == (keys("one", "two"), True)
+        expected = {"one", "two"} | ({"meanwhile"} if fault == "restart" else set())
+        assert await names_in(overlay) == (keys(*expected), True)
+        assert all(entry.late for entry in (await overlay.view(["a"]))["a"].entries)
 
 
 async def test_two_masters(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
@@ -707,6 +673,7 @@ async def test_a_member_that_never_reached_redis_owes(redis: RedisServer, fleet:
     redis.kill()
     one = await fleet.process()
     assert member_of(one).membership.state == OWES
+    one.check()
     await accept(one, "apart")
     assert await names_in(one) == (keys("apart"), False)
     redis.start()
