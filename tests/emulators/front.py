@@ -18,25 +18,28 @@ class Front:
         self.address = ""
         self.refused = 0
         """Calls that were answered with a code of `codes`."""
+        self.routes: set[str] = set()
+        """By which Google routes calls."""
         self._channel = grpc.aio.insecure_channel(host)
 
     def service(self, details: Any) -> Any:
         name = details.method.rpartition("/")[2]
+        self.routes |= {value for key, value in details.invocation_metadata if key == "x-goog-request-params"}
 
         async def answer(request: bytes, context: Any) -> bytes:
             code = self.codes.get(name, self.codes.get(""))
             if name in self.late:
                 self.late.discard(name)
-                await self._pass_on(details.method, request, context)
+                await self.pass_on(details.method, request, context)
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
             if code is not None:
                 self.refused += 1
                 await context.abort(code, "said the front")
-            return await self._pass_on(details.method, request, context)
+            return await self.pass_on(details.method, request, context)
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    async def _pass_on(self, method: str, request: bytes, context: Any) -> bytes:
+    async def pass_on(self, method: str, request: bytes, context: Any) -> bytes:
         try:
             return bytes(await self._channel.unary_unary(method)(request, timeout=context.time_remaining()))
         except grpc.aio.AioRpcError as error:
@@ -56,8 +59,8 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc is not type
 
 
 @asynccontextmanager
-async def front(host: str) -> AsyncIterator[Front]:
-    one = Front(host)
+async def front(host: str, kind: type[Front] = Front) -> AsyncIterator[Front]:
+    one = kind(host)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers([_Handler(one)])
     one.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

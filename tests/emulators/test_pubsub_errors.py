@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -14,53 +13,28 @@ from shared.pubsub.client import PubsubClient, PubsubPlace, SetupError
 from shared.pubsub.publisher import PubsubPublisher
 from shared.pubsub.subscription import PubsubSubscription
 from tests.contracts.broker import message
+from tests.emulators.front import Front, front
 
 PLACE = PubsubPlace("p", "t", "s")
 PATIENCE = 0.2
 
 
-@dataclass
-class Answers:
-    """A status for each method; those without one are allowed to publish."""
+class Nothing(Front):
+    """There is nothing behind it; whoever asks may publish."""
 
-    codes: dict[str, grpc.StatusCode] = field(default_factory=dict)
-    routes: set[str] = field(default_factory=set)
-    address: str = ""
-
-    def service(self, call: Any) -> Any:
-        method = call.method.rpartition("/")[2]
-        self.routes |= {value for key, value in call.invocation_metadata if key == "x-goog-request-params"}
-
-        async def answer(_: bytes, context: Any) -> bytes:
-            if method in self.codes:
-                await context.abort(self.codes[method], "said the server")
-            allowed = iam_policy_pb2.TestIamPermissionsResponse(permissions=["pubsub.topics.publish"])
-            return bytes(allowed.SerializeToString()) if method == "TestIamPermissions" else b""
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc is not typed
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
-
-    def service(self, handler_call_details: Any) -> Any:
-        return self._answers.service(handler_call_details)
+    async def pass_on(self, method: str, request: bytes, context: Any) -> bytes:
+        allowed = iam_policy_pb2.TestIamPermissionsResponse(permissions=["pubsub.topics.publish"])
+        return bytes(allowed.SerializeToString()) if method.endswith("/TestIamPermissions") else b""
 
 
 @pytest.fixture
-async def answers() -> AsyncIterator[Answers]:
-    answers = Answers()
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers([_Handler(answers)])
-    answers.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield answers
-    await server.stop(None)
+async def answers() -> AsyncIterator[Front]:
+    async with front("nowhere", Nothing) as one:
+        yield one
 
 
 @pytest.fixture
-async def client(answers: Answers) -> AsyncIterator[PubsubClient]:
+async def client(answers: Front) -> AsyncIterator[PubsubClient]:
     client = PubsubClient(answers.address)
     async with asyncio.timeout(30):
         await client._channel.channel_ready()  # else a try on a busy machine may end before it is sent
@@ -68,7 +42,7 @@ async def client(answers: Answers) -> AsyncIterator[PubsubClient]:
     await client.close()
 
 
-SAID = "said the server|Deadline Exceeded"
+SAID = "said the front|Deadline Exceeded"
 """Those are tried again as long as there is time, and the last try may be cut off."""
 
 
@@ -79,9 +53,9 @@ SAID = "said the server|Deadline Exceeded"
         ("UNAUTHENTICATED", SetupError, "Publisher or Subscriber, or for countersink provision Pub/Sub Editor"),
         ("NOT_FOUND", SetupError, "countersink provision"),
         ("FAILED_PRECONDITION", SetupError, "countersink (provision|doctor)"),
-        ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if the topic has a schema, remove the schema"),
-        ("OUT_OF_RANGE", BrokerRejectedError, "said the server"),
-        ("ALREADY_EXISTS", SetupError, "said the server"),
+        ("INVALID_ARGUMENT", BrokerRejectedError, "said the front; if the topic has a schema, remove the schema"),
+        ("OUT_OF_RANGE", BrokerRejectedError, "said the front"),
+        ("ALREADY_EXISTS", SetupError, "said the front"),
         ("DATA_LOSS", TransientError, SAID),
         ("UNIMPLEMENTED", TransientError, "check the proxies on the way|Deadline Exceeded"),
         ("UNAVAILABLE", TransientError, SAID),
@@ -94,7 +68,7 @@ SAID = "said the server|Deadline Exceeded"
     ],
 )
 async def test_every_answer_is_an_error_of_ours(
-    answers: Answers, client: PubsubClient, code: str, error: type[Exception], says: str
+    answers: Front, client: PubsubClient, code: str, error: type[Exception], says: str
 ) -> None:
     answers.codes["Publish"] = grpc.StatusCode[code]
     with pytest.raises(error, match=says) as caught:
@@ -103,7 +77,7 @@ async def test_every_answer_is_an_error_of_ours(
     assert answers.routes == {"topic=projects/p/topics/t"}
 
 
-async def test_a_pull_that_takes_too_long_is_empty_and_others_fail(answers: Answers, client: PubsubClient) -> None:
+async def test_a_pull_that_takes_too_long_is_empty_and_others_fail(answers: Front, client: PubsubClient) -> None:
     subscription = PubsubSubscription(client, PLACE, lease=10.0, linger=0.0)
     answers.codes["Pull"] = grpc.StatusCode.DEADLINE_EXCEEDED
     assert await subscription.pull(1, 1, 0.0) == ()
@@ -113,7 +87,7 @@ async def test_a_pull_that_takes_too_long_is_empty_and_others_fail(answers: Answ
     await subscription.close()
 
 
-async def test_an_account_that_may_only_publish_is_ready(answers: Answers, client: PubsubClient) -> None:
+async def test_an_account_that_may_only_publish_is_ready(answers: Front, client: PubsubClient) -> None:
     answers.codes["GetTopic"] = grpc.StatusCode.PERMISSION_DENIED
     await PubsubPublisher(client, PLACE.topic).check()
     answers.codes["TestIamPermissions"] = grpc.StatusCode.UNAVAILABLE

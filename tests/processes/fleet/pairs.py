@@ -18,7 +18,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
 from tests.emulators.datastore_fixtures import Datastore
-from tests.emulators.pubsub_fixtures import Pubsub
+from tests.emulators.pubsub_fixtures import Pubsub, settings_of
 
 LEASE = 3
 """Seconds. Pub/Sub itself has none below 10; its emulator has, and so a test need not wait for that long."""
@@ -103,15 +103,7 @@ class Emulated(Pair):
     instants = True
 
     def __post_init__(self) -> None:
-        broker, store = self.pubsub.place, self.datastore.place
-        self.settings = {
-            "PUBSUB_EMULATOR_HOST": self.pubsub.host,
-            "DATASTORE_EMULATOR_HOST": self.datastore.host,
-            "COUNTERSINK_BROKER": f"pubsub://{broker.project}/{broker.topic_id}?subscription={broker.subscription_id}",
-            "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
-            "COUNTERSINK_LEASE": str(LEASE),
-            "COUNTERSINK_SPOOL": "off",
-        }
+        self.settings = settings_of(self.pubsub, self.datastore) | {"COUNTERSINK_LEASE": str(LEASE)}
 
     async def publish(self, messages: Sequence[Message]) -> None:
         client = self.pubsub.clients[0]
@@ -137,16 +129,16 @@ async def emulated(pubsub_host: str, datastore: Datastore) -> Emulated:
     """With a subscription whose leases are short."""
     pubsub = Pubsub(pubsub_host)
     client, place = pubsub.client(), pubsub.place
-    for topic, subscription, lease in (
-        (place.topic, place.subscription, LEASE),
-        (place.dead_topic, place.dead_subscription, LEASE),
-        (place.tasks.topic, place.tasks.subscription, LEASE),
+    for topic, subscription in (
+        (place.topic, place.subscription),
+        (place.dead_topic, place.dead_subscription),
+        (place.tasks.topic, place.tasks.subscription),
     ):
         made = types.Topic.pb()(name=topic)
         made.message_retention_duration.seconds = RETAINED
         await client.create_topic(made)
         await client.create_subscription(
-            types.Subscription.pb()(name=subscription, topic=topic, ack_deadline_seconds=lease)
+            types.Subscription.pb()(name=subscription, topic=topic, ack_deadline_seconds=LEASE)
         )
     return Emulated(pubsub, datastore)
 

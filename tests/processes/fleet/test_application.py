@@ -1,16 +1,23 @@
-"""An application of the published sharded counter and a fleet of ours count on the same entities at the same time."""
+"""An application of Google's published sharded counter, on google-cloud-ndb, and a fleet of ours count on the same
+entities at the same time. The application knows nothing of us.
+"""
 
 import asyncio
+import random
 import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import ndb
 
-from tests.emulators.application import Run, application_on, get_count, increase_shards, increment
+from tests.emulators.datastore_fixtures import Datastore
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 
@@ -19,8 +26,71 @@ THEIRS = 8
 OURS = 10
 """What each of our increments adds."""
 COUNTERS = ("one", "other")
+MADE_BY_US = "ours"
 MOST_SHARDS = 40
 SETTINGS = {"COUNTERSINK_FLUSH_INTERVAL": "0.1"}
+
+
+SHARD_KEY_TEMPLATE = "shard-{}-{:d}"
+Run = Callable[..., Any]
+
+
+class GeneralCounterShardConfig(ndb.Model):  # type: ignore[misc] # not typed
+    num_shards = ndb.IntegerProperty(default=20)
+
+    @classmethod
+    def all_keys(cls, name: str) -> list[Any]:
+        config = cls.get_or_insert(name)
+        shards = [SHARD_KEY_TEMPLATE.format(name, index) for index in range(config.num_shards)]
+        return [ndb.Key(GeneralCounterShard, shard) for shard in shards]
+
+
+class GeneralCounterShard(ndb.Model):  # type: ignore[misc] # not typed
+    count = ndb.IntegerProperty(default=0)
+
+
+def get_count(name: str) -> int:
+    """Without the published 60 seconds of memcache: a total of now."""
+    shards = ndb.get_multi(GeneralCounterShardConfig.all_keys(name))
+    return sum(shard.count for shard in shards if shard is not None)
+
+
+def increment(name: str) -> None:
+    config = GeneralCounterShardConfig.get_or_insert(name)
+    index = random.randint(0, config.num_shards - 1)
+    key = SHARD_KEY_TEMPLATE.format(name, index)
+
+    def add() -> None:
+        counter = GeneralCounterShard.get_by_id(key) or GeneralCounterShard(id=key)
+        counter.count += 1
+        counter.put()
+
+    ndb.transaction(add, retries=20)
+
+
+def increase_shards(name: str, num_shards: int) -> None:
+    def raise_() -> None:
+        config = GeneralCounterShardConfig.get_by_id(name) or GeneralCounterShardConfig(id=name)
+        if config.num_shards < num_shards:
+            config.num_shards = num_shards
+            config.put()
+
+    ndb.transaction(raise_, retries=20)
+
+
+@contextmanager
+def application_on(datastore: Datastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs one of the functions above as the application does: in a thread, in a context without caches."""
+    monkeypatch.setenv("DATASTORE_EMULATOR_HOST", datastore.host)
+    place = datastore.place
+    client = ndb.Client(place.project, namespace=place.namespace, credentials=AnonymousCredentials())
+
+    def run(function: Run, *arguments: Any) -> Any:
+        with client.context(cache_policy=lambda _: False):
+            return function(*arguments)
+
+    yield run
+    client.stub.close()
 
 
 @dataclass
@@ -37,7 +107,7 @@ class Sides:
         """The application's first look makes the configs: of 20 shards, as it has them."""
         for name in COUNTERS:
             assert await asyncio.to_thread(self.application, get_count, name) == 0
-        await asyncio.gather(self._until_done(), *(self._ours(name) for name in COUNTERS))
+        await asyncio.gather(self._until_done(), *(self._ours(name) for name in (*COUNTERS, MADE_BY_US)))
 
     async def _until_done(self) -> None:
         await asyncio.gather(self._theirs(), self._theirs(), self._growth())
@@ -82,6 +152,8 @@ async def test_an_application_of_the_published_counter_and_a_fleet_read_one_tota
                 total = sides.answered[name] + 2 * THEIRS
                 assert await at_rest(session, ingest.url, name, total) == shards
                 assert await asyncio.to_thread(application, get_count, name) == total
+            await at_rest(session, ingest.url, MADE_BY_US, sides.answered[MADE_BY_US])
+            assert await asyncio.to_thread(application, get_count, MADE_BY_US) == sides.answered[MADE_BY_US]
             for running in (ingest, *flushers):
                 assert await running.end(signal.SIGTERM) == 0
         assert await pair.left() == 0
