@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.model.buckets import LENGTHS, Followed, TimeBucket, begin_of
 from shared.model.imports import Mark
 from shared.model.jobs import JobState
-from shared.model.words import Backlog, Receipt
+from shared.model.words import Backlog, Receipt, batches
 from shared.ports.store import Balance, BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database
@@ -40,17 +40,10 @@ class SqliteAuditData:
         self._followed = followed
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
-        page: list[StoredReceipt] = []
-        size = 0
         others = self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key")
-        for *receipt, time in merge(others, *id_rows(self._db), key=itemgetter(0)):
-            kept = StoredReceipt(Receipt(*receipt), time)
-            page.append(kept)
-            size += len(kept.receipt.note)
-            if len(page) == PAGE or size > MOST_IN_PAGE:
-                yield page
-                page, size = [], 0
-        if page:
+        rows = merge(others, *id_rows(self._db), key=itemgetter(0))
+        kept = (StoredReceipt(Receipt(*receipt), time) for *receipt, time in rows)
+        for page, _ in batches(kept, lambda one: len(one.receipt.note), MOST_IN_PAGE, PAGE):
             yield page
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:

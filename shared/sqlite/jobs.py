@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -32,6 +33,7 @@ from shared.model.jobs import (
     span_text,
     written,
 )
+from shared.model.words import batches
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import Leases
 from shared.sqlite.database import READ_TIME, Database, Reserve, json_of
@@ -91,15 +93,11 @@ def delete_results(db: sqlite3.Connection, which: str, values: Sequence[object],
 
     `which`: selects rows of `done_tasks`, each with its number and the length of its chunk.
     """
-    rows: list[tuple[int]] = []
-    size = 0
-    for row, length in db.execute(f"{which} LIMIT ?", (*values, limit)):
-        rows.append((row,))
-        size += length
-        if size > MOST_FREED:
-            break
+    found = db.execute(f"{which} LIMIT ?", (*values, limit))
+    rows, _ = next(batches(found, itemgetter(1), MOST_FREED), ([], 0))
+    found.close()
     (before,) = db.execute("PRAGMA freelist_count").fetchone()
-    db.executemany("DELETE FROM done_tasks WHERE rowid = ?", rows)
+    db.executemany("DELETE FROM done_tasks WHERE rowid = ?", [(row,) for row, _ in rows])
     (after,) = db.execute("PRAGMA freelist_count").fetchone()
     for _ in range(after - before):
         db.execute("PRAGMA incremental_vacuum(1)")  # a page: Python takes only the first step of this statement

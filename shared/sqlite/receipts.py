@@ -5,12 +5,13 @@ receipts can be found by their counters, too.
 import asyncio
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, NEVER, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
 from shared.model.receipts import KEY_OF_ID, half_of_id, halves_of_ids, key_of_half, read_note
-from shared.model.words import APPLIED, Receipt, pages
+from shared.model.words import APPLIED, Receipt, batches, pages
 from shared.sqlite.database import json_of
 
 MOST_BYTES_OF_DEAD: Final = 2**22
@@ -102,15 +103,9 @@ def dead_of(db: sqlite3.Connection, counters: str) -> dict[str, list[Receipt]]:
 
 
 def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
-    found: list[Receipt] = []
-    size = 0
     rows = db.execute("SELECT key, length(body) FROM bodies WHERE key > ? ORDER BY key LIMIT ?", (after, limit))
-    for key, length in rows.fetchall():
-        size += length
-        if found and size > MOST_BYTES_OF_DEAD:
-            break
-        found += find(db, [key]).values()
-    return found
+    some, _ = next(batches(rows.fetchall(), itemgetter(1), MOST_BYTES_OF_DEAD), ([], 0))
+    return [receipt for key, _ in some for receipt in find(db, [key]).values()]
 
 
 def _exists(db: sqlite3.Connection, keys: Collection[str]) -> bool:
@@ -146,20 +141,15 @@ MOST_CARRIED: Final = 2**20
 def _sweep_noted(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
     """Delete receipts that expired before `before`, and keep their sums in `carried`. 0 stands for no expiry."""
     rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
-    keys: list[tuple[str]] = []
+    some, _ = next(batches(rows, lambda row: len(row[1]), MOST_CARRIED), ([], 0))
+    rows.close()
     sums: dict[str, int] = {}
-    size = 0
-    for key, note in rows:
-        keys.append((key,))
+    for _, note in some:
         for counter, delta in read_note(note).sums.items():
             sums[counter] = sums.get(counter, 0) + delta
-        size += len(note)
-        if size > MOST_CARRIED:
-            break
-    rows.close()
     carry(db, sums)
-    db.executemany("DELETE FROM receipts WHERE key = ?", keys)
-    return len(keys)
+    db.executemany("DELETE FROM receipts WHERE key = ?", [(key,) for key, _ in some])
+    return len(some)
 
 
 def carry(db: sqlite3.Connection, sums: Mapping[str, int]) -> None:
