@@ -23,7 +23,7 @@ The rules, all of them by public API of asyncio and aiohttp:
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -98,7 +98,7 @@ class Front(asyncio.Protocol):
 
     def __init__(self, watchdog: "Watchdog") -> None:
         self._watchdog = watchdog
-        self._known: Mapping[bytes, Any] = watchdog.known
+        self._known = watchdog.known
         self._inner: asyncio.Protocol | None = None
         self._request: web.BaseRequest | None = None
         """The lent one that aiohttp has begun."""

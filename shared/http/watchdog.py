@@ -19,7 +19,6 @@ from shared.http import answers
 from shared.http.front import KNOWN, REPEATED, Front, Plain
 from shared.http.heads import Heads
 from shared.http.shares import Shares
-from shared.model.words import Lately
 from shared.runtime import metrics
 from shared.runtime.retry import set_within
 
@@ -68,7 +67,7 @@ class Watchdog:
         self.plain = plain
         self.refuse = refuse
         self.heads = Heads(None if plain is None else plain.head)
-        self.known: Lately[bytes, Any] = Lately(KNOWN)
+        self.known: dict[bytes, Any] = {}
         """Plain requests by their bytes."""
         self.draining = False
         self.most = most
@@ -86,6 +85,8 @@ class Watchdog:
 
     def remember(self, data: bytes, request: Any) -> None:
         if len(data) <= REPEATED:
+            if len(self.known) >= KNOWN:
+                self.known.clear()
             self.known[data] = request
 
     def answering(self) -> int:
