@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import aiohttp
 import pytest
 from google.pubsub_v1 import types
 
@@ -18,7 +17,7 @@ from shared.pubsub.setup import provision
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub, settings_of
 from tests.emulators.redis_fixtures import Start
-from tests.processes.harness import Processes, processes
+from tests.processes.harness import Processes, count, processes
 from tests.processes.moved_clocks import DAY, Clocks
 from tests.world.scraping import metric, until
 
@@ -118,10 +117,8 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
     ingest = await started.start("ingest", "--port", "0")
     lease = {"COUNTERSINK_LEASE": "10"}
     sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60", **lease)
-    async with aiohttp.ClientSession() as session, AsyncClient(ingest.url) as client:
-        for _ in range(9):
-            async with session.post(f"{ingest.url}/v1/counters/a") as response:
-                assert response.status == 202
+    await count(ingest.url, 9)
+    async with AsyncClient(ingest.url) as client:
 
         async def applied() -> int:
             return (await client.get("a", max_age=0)).applied
@@ -166,10 +163,8 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
     time, started = world
     ingest = await started.start("ingest", "--port", "0")
     short = await started.start("flusher", "--port", "0", COUNTERSINK_RETENTION="600")
-    async with aiohttp.ClientSession() as session, AsyncClient(ingest.url) as client:
-        for _ in range(5):
-            async with session.post(f"{ingest.url}/v1/counters/a") as response:
-                assert response.status == 202
+    await count(ingest.url, 5)
+    async with AsyncClient(ingest.url) as client:
 
         async def applied() -> bool:
             return (await client.get("a", max_age=0)).applied == 5

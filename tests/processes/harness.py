@@ -11,6 +11,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import aiohttp
+
+from tests.cli.running import Done, run
 from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
 START_UP = 120.0
@@ -102,6 +105,10 @@ class Processes:
         command = (*within, sys.executable, "-m", "countersink", *arguments)
         return await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=log)
 
+    async def command(self, *arguments: str, **settings: str) -> Done:
+        """A command that ends by itself."""
+        return await asyncio.to_thread(run, *arguments, cwd=None, **(self.environment | settings))
+
     async def close(self) -> None:
         for running in self._all:
             if running.process.returncode is None:
@@ -117,3 +124,11 @@ async def processes(data: Path, log: Path | None = None, **settings: str) -> Asy
         yield started
     finally:
         await started.close()
+
+
+async def count(url: str, times: int = 1, counter: str = "a", query: str = "") -> None:
+    """Requests one after the other, each of which is accepted."""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(times):
+            async with session.post(f"{url}/v1/counters/{counter}{query}") as response:
+                assert response.status in {200, 202}, await response.text()

@@ -6,10 +6,9 @@ import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from tests.processes.harness import Processes, processes
+from tests.processes.harness import Processes, count, processes
 from tests.world.scraping import scrape, until
 
 PENDING = "countersink_pending_increments"
@@ -21,13 +20,6 @@ BUSY = "countersink_flusher_busy_seconds_total"
 async def started(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path) as it:
         yield it
-
-
-async def count(url: str, times: int) -> None:
-    async with aiohttp.ClientSession() as session:
-        for _ in range(times):
-            async with session.post(f"{url}/v1/counters/a") as response:
-                assert response.status == 202
 
 
 async def test_what_no_flusher_applies_grows_old_and_one_flusher_applies_it(started: Processes) -> None:
@@ -66,7 +58,7 @@ async def test_a_flusher_that_waits_for_its_store_is_busy_and_an_idle_one_is_not
 
         await until(shown)
 
-    await count(ingest.url, 1)
+    await count(ingest.url)
     await shows("countersink_pulled_messages_total", 1)
     with contextlib.closing(sqlite3.connect(tmp_path / "countersink.db", isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from tests.processes.harness import processes
+from tests.processes.harness import count, processes
 from tests.processes.moved_clocks import DAY, Clocks
 from tests.world.scraping import metric, until
 
@@ -80,10 +80,7 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         service = await started.start("ingest", "--port", "0")
         sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60")
-        async with aiohttp.ClientSession() as session:  # without ids, whose receipts would live longer
-            for _ in range(9):
-                async with session.post(f"{service.url}/v1/counters/a") as response:
-                    assert response.status == 202
+        await count(service.url, 9)  # without ids, whose receipts would live longer
 
         async def pulled() -> bool:
             return await metric(sleeper.url, "countersink_pulled_messages_total") >= 9

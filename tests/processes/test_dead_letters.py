@@ -5,7 +5,6 @@ import contextlib
 import json
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -98,11 +97,6 @@ async def test_each_increment_counts_once_though_its_replays_are_killed(tmp_path
                 assert (reading["value"], reading["pending"], reading["exact"]) == (value, 0, True)
             async with session.get(f"{service.url}/v1/dead-letters") as response:
                 assert (await response.json())["dead_letters"] == []
-        audit = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "countersink", "audit", "--json"),
-            env=started.environment,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        said, _ = await audit.communicate()
-        assert audit.returncode == 0, said
-        assert json.loads(said.splitlines()[-1])["drift"] == 0
+        audit = await started.command("audit", "--json")
+        assert audit.code == 0, audit
+        assert json.loads(audit.out.splitlines()[-1])["drift"] == 0

@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from countersink import AsyncClient
 from flusher.expiry import id_of
@@ -46,14 +47,8 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
             values = {one.name: one.value async for one in client.list("", page=1_000)}
         assert values == dict.fromkeys(names, 11) | {"other": 1}
         for arguments in (("audit",), ("map", "--prefix", "account:", "--export", str(tmp_path / "export"))):
-            ran = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "countersink", *arguments),
-                env=started.environment,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            said, wrong = await ran.communicate()
-            assert ran.returncode == 0, said + wrong
+            ended = await started.command(*arguments)
+            assert ended.code == 0, ended
         lines = [json.loads(line) for line in (tmp_path / "export").read_text().splitlines()]
         assert [(line["name"], line["value"]) for line in lines] == [(name, 11) for name in names]
 
@@ -104,7 +99,7 @@ async def test_old_counters_expire_by_one_job_a_day_whoever_is_killed(tmp_path: 
             id_ = id_of("page:", datetime.now(UTC).date().isoformat())
             fleet = [await started.start("flusher", **daily) for _ in range(2)]
             async with asyncio.timeout(120):
-                while not published(tmp_path / "countersink.db"):
+                while not published(tmp_path):
                     await asyncio.sleep(0.01)
                 for _ in range(LIVES):
                     await fleet.pop(0).end(signal.SIGKILL)
@@ -115,7 +110,7 @@ async def test_old_counters_expire_by_one_job_a_day_whoever_is_killed(tmp_path: 
                     await asyncio.sleep(0.02)
             assert (await client.job(id_)).state == "done"
             await client.increment("other", wait=30)
-            ids = jobs_in(tmp_path / "countersink.db")  # two at midnight
+            ids = found(tmp_path, "SELECT id FROM jobs")  # two at midnight
             lines = [line for one in ids async for some in client.export(one) for line in some.splitlines()]
             taken = [json.loads(line) for line in lines]
             left = {one.name: one.value async for one in client.list("", page=1_000)}
@@ -126,23 +121,19 @@ async def test_old_counters_expire_by_one_job_a_day_whoever_is_killed(tmp_path: 
         assert sum(line["before"] for line in taken) + sum(left.values()) == counted
 
 
-def jobs_in(file: Path) -> list[str]:
-    with closing(sqlite3.connect(file, timeout=60)) as db:
-        return [id_ for (id_,) in db.execute("SELECT id FROM jobs")]
+def found(folder: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / "countersink.db", timeout=60)) as db:
+        return [value for (value,) in db.execute(query)]
 
 
-def published(file: Path) -> bool:
+def pages_done(folder: Path) -> int:
+    """Of the only job."""
+    return int(*found(folder, "SELECT coalesce(max(tasks), 0) FROM jobs"))
+
+
+def published(folder: Path) -> bool:
     """Whether the job's first task waits or is done. If the process is killed before, the job begins an hour later."""
-    with closing(sqlite3.connect(file, timeout=60)) as db:
-        (tasks,) = db.execute("SELECT count(*) FROM tasks").fetchone()
-    return bool(tasks or done(file))
-
-
-def done(file: Path) -> int:
-    """Pages of the job."""
-    with closing(sqlite3.connect(file, timeout=60)) as db:
-        (tasks,) = db.execute("SELECT coalesce(max(tasks), 0) FROM jobs").fetchone()
-    return int(tasks)
+    return found(folder, "SELECT count(*) FROM tasks") != [0] or pages_done(folder) > 0
 
 
 async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_path: Path) -> None:
@@ -152,19 +143,18 @@ async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_p
         async with AsyncClient(service.url) as client:
             await client.increment_many(dict.fromkeys(names, 1), wait=30)
         assert await service.end(signal.SIGTERM) == 0
-        command = [sys.executable, "-m", "countersink", "map", "--prefix", "", "--add", "10", "--job", "mine"]
+        command = ("map", "--prefix", "", "--add", "10", "--job", "mine")
         for least in (1, 8):  # pages that are done when it is killed
             alone = await asyncio.create_subprocess_exec(
-                *(*command, "--concurrency", "1"), env=started.environment, stderr=asyncio.subprocess.DEVNULL
+                *(sys.executable, "-m", "countersink", *command, "--concurrency", "1"),
+                env=started.environment,
+                stderr=asyncio.subprocess.DEVNULL,
             )
-            while done(tmp_path / "countersink.db") < least:
+            while pages_done(tmp_path) < least:
                 await asyncio.sleep(0.005)
             alone.kill()
             assert await alone.wait() == -signal.SIGKILL
-        alone = await asyncio.create_subprocess_exec(
-            *command, env=started.environment, stderr=asyncio.subprocess.DEVNULL
-        )
-        assert await alone.wait() == 0
+        assert (await started.command(*command)).code == 0
         service = await started.start("up", "--port", "0")
         async with AsyncClient(service.url) as client:
             assert {one.name: one.value async for one in client.list("", page=1_000)} == dict.fromkeys(names, 11)

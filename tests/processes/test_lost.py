@@ -15,7 +15,7 @@ import pytest
 
 from shared.sqlite.data_file import BETWEEN_CHECKS
 from tests.cli.running import run
-from tests.processes.harness import Processes, Running, processes
+from tests.processes.harness import Processes, Running, count, processes
 
 PATIENCE = 120.0
 
@@ -36,14 +36,6 @@ async def started(tmp_path: Path, folder: Path) -> AsyncIterator[Processes]:
         yield started
 
 
-async def count(running: Running, number: int) -> None:
-    """And wait until they are applied."""
-    async with aiohttp.ClientSession() as session:
-        for _ in range(number):
-            async with session.post(f"{running.url}/v1/counters/a?wait=applied") as response:
-                assert response.status in {200, 202}
-
-
 async def value(running: Running) -> tuple[int, bool]:
     async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a") as response:
         said = await response.json()
@@ -52,7 +44,7 @@ async def value(running: Running) -> tuple[int, bool]:
 
 async def counted(started: Processes, number: int, *, ends: int = signal.SIGTERM) -> None:
     running = await started.start("up", "--port", "0")
-    await count(running, number)
+    await count(running.url, number, query="?wait=applied")
     await running.end(ends)
 
 

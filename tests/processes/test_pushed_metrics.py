@@ -14,20 +14,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, R
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.runtime.otlp import session_of
-from tests.processes.collector import Collector, collecting
-from tests.processes.harness import Processes, processes
+from tests.processes.collector import Collector
+from tests.processes.harness import Processes, count, processes
 
 HOUR: Final = {"OTEL_METRIC_EXPORT_INTERVAL": "3600000"}
 CUMULATIVE: Final = AggregationTemporality.Value("AGGREGATION_TEMPORALITY_CUMULATIVE")
 INGEST: Final = ("ingest", "--port", "0")
 ACCEPTED: Final = "countersink_accepted_increments_total"
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    async with collecting() as one:
-        yield one
 
 
 @pytest.fixture
@@ -54,8 +48,8 @@ def pushed(one: ResourceMetrics) -> Series:
             assert (point.HasField("min"), sum(point.bucket_counts)) == (False, point.count)
             found |= {(f"{metric.name}_count", labels): point.count, (f"{metric.name}_sum", labels): point.sum}
             below = 0
-            for bound, count in zip([*map(str, point.explicit_bounds), "+Inf"], point.bucket_counts, strict=True):
-                below += count
+            for bound, more in zip([*map(str, point.explicit_bounds), "+Inf"], point.bucket_counts, strict=True):
+                below += more
                 found[f"{metric.name}_bucket", labels | {("le", bound)}] = below
     return found
 
@@ -67,13 +61,6 @@ def shown(text: str) -> Series:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-async def count(url: str, times: int) -> None:
-    async with aiohttp.ClientSession() as session:
-        for _ in range(times):
-            async with session.post(f"{url}/v1/counters/a") as response:
-                assert response.status == 202
 
 
 async def metrics_of(url: str) -> str:

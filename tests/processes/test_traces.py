@@ -16,7 +16,7 @@ from shared.model.errors import SettingsError
 from shared.runtime.traces import Trace
 from shared.wiring.process import metrics_pusher_of, traces_of
 from tests.http.keys import keys_file
-from tests.processes.collector import Collector, Seen, collecting
+from tests.processes.collector import Collector, Seen
 from tests.processes.harness import Processes, processes
 from tests.world.scraping import Scrape
 
@@ -35,12 +35,6 @@ finally:
     print([name for name in sys.modules if name.startswith("opentelemetry")], flush=True)
 """
 """A service that prints at its end what it imported of OpenTelemetry. `without`: as if that were not installed."""
-
-
-@pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    async with collecting() as one:
-        yield one
 
 
 @pytest.fixture

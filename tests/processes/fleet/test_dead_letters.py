@@ -2,9 +2,6 @@
 
 import asyncio
 import signal
-import sys
-from asyncio.subprocess import PIPE
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +12,11 @@ from shared.datastore.fleet import DatastoreFleetBook
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.fleet.poison import Poison
-from tests.processes.harness import processes
+from tests.processes.harness import count, processes
 
 COUNTER = "refused"
 NUMBER = 5
 WITHIN = 90.0
-
-
-async def dlq(environment: Mapping[str, str], *arguments: str) -> str:
-    command = (sys.executable, "-m", "countersink", "dlq", *arguments)
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE)
-    out, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return out.decode()
 
 
 async def exact_reading(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
@@ -56,9 +45,7 @@ async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
     ):
         ingest, _ = await asyncio.gather(started.start("ingest", "--port", "0"), started.start("flusher"))
         await exact_reading(session, ingest.url)
-        for _ in range(NUMBER):
-            async with session.post(f"{ingest.url}/v1/counters/{COUNTER}") as response:
-                assert response.status == 202, await response.text()
+        await count(ingest.url, NUMBER, COUNTER)
         async with asyncio.timeout(WITHIN):
             while len(await on_emulators.dead_letters()) < NUMBER:
                 await asyncio.sleep(0.2)
@@ -76,6 +63,6 @@ async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
         await poison.end()
         async with session.put(f"{ingest.url}/v1/counters/{COUNTER}", json={"value": 100}) as response:
             assert response.status == 200, await response.text()
-        assert f"increments: {NUMBER} counted" in await dlq(started.environment, "replay", "--all")
+        assert f"increments: {NUMBER} counted" in (await started.command("dlq", "replay", "--all")).out
         reading = await exact_reading(session, ingest.url)
         assert (reading["value"], reading["pending"]) == (100, 0)

@@ -3,10 +3,8 @@
 import asyncio
 import itertools
 import signal
-import sys
 import time
-from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -140,17 +138,6 @@ async def seek(pair: Emulated, instant: int) -> None:
     await pair.pubsub.change("Subscriber/Seek", request)
 
 
-async def audit(started: Processes, **settings: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "countersink", "audit"),
-        env=started.environment | settings,
-        stdout=PIPE,
-        stderr=STDOUT,
-    )
-    said, _ = await process.communicate()
-    return process.returncode, said.decode()
-
-
 async def end(*all_of_them: Running) -> None:
     for running in all_of_them:
         assert await running.end(signal.SIGTERM) == 0
@@ -177,70 +164,69 @@ async def count_and_copy(pair: Emulated, started: Processes, traffic: Traffic) -
     return copy
 
 
-def settings_of(pair: Emulated, redis: RedisServer) -> dict[str, str]:
-    return pair.settings | {"COUNTERSINK_OVERLAY": redis.url, "COUNTERSINK_FLUSH_INTERVAL": "0.1"}
+@pytest.fixture
+async def started(on_emulators: Emulated, redis: RedisServer, tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url, "COUNTERSINK_FLUSH_INTERVAL": "0.1"}
+    async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+        yield all_of_them
+
+
+@pytest.fixture
+async def traffic(on_emulators: Emulated) -> AsyncIterator[Traffic]:
+    async with aiohttp.ClientSession() as session:
+        yield Traffic(on_emulators, session)
 
 
 @pytest.mark.timeout(300)
 async def test_all_counts_once_after_a_restore_and_a_seek(
-    on_emulators: Emulated, redis: RedisServer, tmp_path: Path
+    on_emulators: Emulated, started: Processes, traffic: Traffic
 ) -> None:
     """The steps of docs/google-cloud-outages.md."""
     pair, begun = on_emulators, int(time.time()) - 1
-    async with (
-        processes(tmp_path, tmp_path / "log", **settings_of(pair, redis)) as started,
-        aiohttp.ClientSession() as session,
-    ):
-        traffic = Traffic(pair, session)
-        answered = traffic.truths.answered
-        copy = await count_and_copy(pair, started, traffic)
-        namespace = f"test-{uuid4().hex}"
-        store = await put_back(pair.datastore, copy, namespace)
-        assert await missing_in(store, answered()) >= EACH, "the copy has what was counted after it"
-        await seek(pair, begun)
-        back = {"COUNTERSINK_STORE": f"datastore://{pair.datastore.place.project}?namespace={namespace}"}
-        flusher = await started.start("flusher", **back)
-        await until_applied(store, answered())
-        ingest = await started.start("ingest", "--port", "0", **back)
-        for request in traffic.named:
-            await traffic.post(ingest.url, request)
-        await traffic.count(ingest.url)
-        await until_applied(store, answered())
-        async with asyncio.timeout(WITHIN):
-            while any(one["pending"] or not one["exact"] for one in await traffic.read(ingest.url)):
-                await asyncio.sleep(0.1)
-        assert await missing_in(store, answered()) == 0
-        for reading in await traffic.read(ingest.url):
-            assert reading["value"] == await total(store, reading["name"])
-        assert await total(store, SET) == 0, "a set has no message, so nothing brings it back"
-        code, said = await audit(started, **back)
-        assert code == 0, said
-        assert f"{len(answered())} agree, 0 differ, 0 can't be judged" in said, said
-        await end(ingest, flusher)
-        assert await pair.left() == 0
+    answered = traffic.truths.answered
+    copy = await count_and_copy(pair, started, traffic)
+    namespace = f"test-{uuid4().hex}"
+    store = await put_back(pair.datastore, copy, namespace)
+    assert await missing_in(store, answered()) >= EACH, "the copy has what was counted after it"
+    await seek(pair, begun)
+    back = {"COUNTERSINK_STORE": f"datastore://{pair.datastore.place.project}?namespace={namespace}"}
+    flusher = await started.start("flusher", **back)
+    await until_applied(store, answered())
+    ingest = await started.start("ingest", "--port", "0", **back)
+    for request in traffic.named:
+        await traffic.post(ingest.url, request)
+    await traffic.count(ingest.url)
+    await until_applied(store, answered())
+    async with asyncio.timeout(WITHIN):
+        while any(one["pending"] or not one["exact"] for one in await traffic.read(ingest.url)):
+            await asyncio.sleep(0.1)
+    assert await missing_in(store, answered()) == 0
+    for reading in await traffic.read(ingest.url):
+        assert reading["value"] == await total(store, reading["name"])
+    assert await total(store, SET) == 0, "a set has no message, so nothing brings it back"
+    audit = await started.command("audit", **back)
+    assert audit.code == 0, audit
+    assert f"{len(answered())} agree, 0 differ, 0 can't be judged" in audit.out, audit
+    await end(ingest, flusher)
+    assert await pair.left() == 0
 
 
 @pytest.mark.timeout(300)
 async def test_a_restore_over_what_is_there_loses_increments_and_the_audit_shows_it(
-    on_emulators: Emulated, redis: RedisServer, tmp_path: Path
+    on_emulators: Emulated, started: Processes, traffic: Traffic
 ) -> None:
     """Receipts that are younger than the copy stay, as after an import, so what comes again is not counted."""
     pair, begun = on_emulators, int(time.time()) - 1
-    async with (
-        processes(tmp_path, tmp_path / "log", **settings_of(pair, redis)) as started,
-        aiohttp.ClientSession() as session,
-    ):
-        traffic = Traffic(pair, session)
-        answered = traffic.truths.answered
-        copy = await count_and_copy(pair, started, traffic)
-        store = await put_back(pair.datastore, copy, pair.datastore.place.namespace)
-        await seek(pair, begun)
-        flusher = await started.start("flusher")
-        async with asyncio.timeout(WITHIN):
-            while await pair.left():
-                await asyncio.sleep(0.5)
-        await end(flusher)
-        assert await missing_in(store, answered()) >= EACH
-        _, said = await audit(started)
-        assert f"{len(answered())} can't be judged" in said, said
-        assert "shards hold" in said, said
+    answered = traffic.truths.answered
+    copy = await count_and_copy(pair, started, traffic)
+    store = await put_back(pair.datastore, copy, pair.datastore.place.namespace)
+    await seek(pair, begun)
+    flusher = await started.start("flusher")
+    async with asyncio.timeout(WITHIN):
+        while await pair.left():
+            await asyncio.sleep(0.5)
+    await end(flusher)
+    assert await missing_in(store, answered()) >= EACH
+    audit = await started.command("audit")
+    assert f"{len(answered())} can't be judged" in audit.out, audit
+    assert "shards hold" in audit.out, audit

@@ -11,7 +11,7 @@ from tests.emulators.proxy import proxy
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.fleet.test_redis import reading_of, until_exact
-from tests.processes.harness import processes
+from tests.processes.harness import count, processes
 from tests.world.scraping import scrape, until
 
 NUMBER = 5
@@ -39,9 +39,7 @@ async def test_spooled_increments_stay_pending_over_restarts(
             ingest = await started.start("ingest", "--port", "0")
             await until_exact(session, ingest.url)
             network.close()
-            for _ in range(NUMBER):
-                async with session.post(f"{ingest.url}/v1/counters/shared") as response:
-                    assert response.status == 202, await response.text()
+            await count(ingest.url, NUMBER, "shared")
 
             async def some_of_the_spool_is_used() -> bool:
                 return 0 < (await scrape(ingest.url)).sum("countersink_spool_used_ratio") < 1

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import aiohttp
 import pytest
 
 from shared.runtime.traces import MOST_LINKS, Trace
-from tests.processes.collector import WITHIN, Collector, collecting
+from tests.processes.collector import WITHIN, Collector
 from tests.processes.fleet.pairs import Embedded, Pair, message
 from tests.processes.harness import processes
 from tests.world.scraping import Scrape
@@ -25,12 +24,6 @@ MANY = MOST_LINKS + 22
 
 def client_span(number: int, *, sampled: bool = True) -> Trace:
     return Trace(f"{number + 1:032x}", f"{number + 1:016x}", sampled)
-
-
-@pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    async with collecting() as one:
-        yield one
 
 
 async def post(session: aiohttp.ClientSession, url: str, traceparent: str = "", more: str = "") -> int:

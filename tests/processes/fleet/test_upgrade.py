@@ -5,8 +5,6 @@ way each time.
 import asyncio
 import itertools
 import random
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -170,8 +168,5 @@ async def test_every_increment_counts_once_through_an_upgrade_and_back(
             assert await fleet.value_of_set() == LAST
         await fleet.end()
         await calls.nothing_is_left()
-    audit = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "countersink", "audit", env=started.environment, stdout=PIPE, stderr=PIPE
-    )
-    said = b"".join(await audit.communicate()).decode()
-    assert audit.returncode == 0, said
+    audit = await started.command("audit")
+    assert audit.code == 0, audit
