@@ -30,6 +30,11 @@ def run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] |
     return done.stdout
 
 
+def refuses(*command: str | Path) -> bool:
+    """Whether the command fails."""
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
 def npm_ci(project: Path, folder: Path) -> None:
     """Install into the folder what the project's lock has."""
     for name in ("package.json", "package-lock.json"):

@@ -1,12 +1,11 @@
 """Alertmanager reads its file, which sends each alert to those whom it concerns."""
 
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from tests.deploy.programs import run
+from tests.deploy.programs import refuses, run
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
@@ -20,8 +19,7 @@ def test_amtool_reads_it_and_refuses_a_wrong_one(tmp_path: Path) -> None:
     run(program("amtool"), "check-config", FILE)
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(FILE.read_text().replace("receiver: on-call", "receiver: nobody"))
-    command = [program("amtool"), "check-config", str(wrong)]
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert refuses(program("amtool"), "check-config", wrong)
 
 
 def test_each_alert_goes_to_whom_it_concerns() -> None:

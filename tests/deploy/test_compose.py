@@ -1,7 +1,6 @@
 """Docker Compose reads the file, and what it starts are commands and settings of ours."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import yaml
 from countersink_server.cli.main import parser_of_all
 from deploy import emulators
 from shared.config.settings import Settings
-from tests.deploy.programs import run
+from tests.deploy.programs import refuses, run
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
@@ -30,8 +29,7 @@ def test_compose_refuses_a_wrong_file(compose: dict[str, Any], tmp_path: Path) -
     assert set(OURS) < set(compose["services"])
     wrong = tmp_path / "compose.yaml"
     wrong.write_text(FILE.read_text().replace("read_only: true", "read_onyl: true"))
-    command = [program("docker-compose"), "--file", str(wrong), "config", "--quiet"]
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert refuses(program("docker-compose"), "--file", wrong, "config", "--quiet")
 
 
 def test_commands_and_settings_are_ours(compose: dict[str, Any]) -> None:

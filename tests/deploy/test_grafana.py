@@ -3,12 +3,12 @@
 import itertools
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from tests.deploy.programs import refuses, run
 from tests.meta.checkout import ROOT
 from tests.needs import program
 
@@ -26,12 +26,11 @@ def test_prometheus_reads_each_query(tmp_path: Path) -> None:
         for number, query in enumerate(queries)
     ]
     file = tmp_path / "rules.yml"
-    promtool = (program("promtool"), "check", "rules", str(file))
+    promtool = (program("promtool"), "check", "rules", file)
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    done = subprocess.run(promtool, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(*promtool)
     file.write_text(file.read_text().replace("sum(", "sum((", 1))
-    assert subprocess.run(promtool, capture_output=True, check=False).returncode != 0
+    assert refuses(*promtool)
     text = FILE.read_text()
     assert not re.search(r"\$(?!__rate_interval|\{source\})", text), "an unknown variable"
 

@@ -74,6 +74,10 @@ def resources(files: Block) -> Iterator[tuple[str, str, Block]]:
             yield kind, name, block
 
 
+def locals_of(root: Block) -> Block:
+    return {name: said for block in root["locals"] for name, said in block.items()}
+
+
 def static(block: Block) -> Block:
     """The block with one of each of its dynamic blocks, besides those of the same name."""
     dynamic = {name: block.get(name, []) + one["content"] for name, (one,) in block.get("dynamic", {}).items()}
@@ -218,7 +222,7 @@ def test_cloud_run_takes_each_object(kind: str, message: Any, cloud_run: Block) 
 
 
 def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
-    local = {name: said for block in cloud_run["locals"] for name, said in block.items()}
+    local = locals_of(cloud_run)
     settings = Settings.read(local["own"])
     (listed,) = re.findall(r"concat\((\[.*?\])", local["behind"]["COUNTERSINK_TRUSTED_PROXIES"])
     proxies = Settings.read({"COUNTERSINK_TRUSTED_PROXIES": ",".join(json.loads(listed))}).trusted_proxies
@@ -247,8 +251,7 @@ def test_a_process_that_hangs_is_started_again(kind: str, name: str, start: str,
 
 
 def test_the_keys_are_read_seldom_where_each_reading_is_billed(cloud_run: Block) -> None:
-    (keys,) = [block["keys"] for block in cloud_run["locals"] if "keys" in block]
-    assert Settings.read(keys).keys_interval >= 60
+    assert Settings.read(locals_of(cloud_run)["keys"]).keys_interval >= 60
 
 
 def test_the_state_is_in_a_bucket_of_which_each_root_has_a_part(cloud_run: Block, gke: Block) -> None:
@@ -317,7 +320,7 @@ def test_mistakes_are_noticed(files: Block) -> None:
 
 def resolved(files: Block, value: str) -> str:
     """The value with the defaults of variables."""
-    local = {name: said for block in files["locals"] for name, said in block.items()}
+    local = locals_of(files)
     while found := re.search(r"\$\{(var|local)\.(\w+)\}", value):
         one = files["variable"][found[2]][0]["default"] if found[1] == "var" else local[found[2]]
         value = value.replace(found[0], str(one))
@@ -360,34 +363,22 @@ async def test_it_makes_what_provision_makes(files: Block, empty_pubsub: Pubsub)
 
 
 def test_accounts_have_the_roles_of_the_docs_and_no_others(files: Block) -> None:
-    local = {name: said for block in files["locals"] for name, said in block.items()}
-    given = {
-        (account, f"roles/pubsub.{role}")
-        for kind in ("on_topics", "on_subscriptions")
-        for account, roles in local[kind].items()
-        for role in roles
-    }
-    given |= {(account, f"roles/{role}") for account, roles in local["on_project"].items() for role in roles}
+    local = locals_of(files)
+    given: dict[str, set[str]] = {}
+    for kind, prefix in (("on_topics", "pubsub."), ("on_subscriptions", "pubsub."), ("on_project", "")):
+        for account, roles in local[kind].items():
+            given.setdefault(account, set()).update(f"roles/{prefix}{role}" for role in roles)
+    store, sends, looks = "roles/datastore.user", "roles/pubsub.publisher", "roles/pubsub.viewer"
     assert given == {
-        ("ingest", "roles/pubsub.publisher"),
-        ("ingest", "roles/pubsub.viewer"),
-        ("ingest", "roles/datastore.user"),
-        ("flusher", "roles/pubsub.publisher"),
-        ("flusher", "roles/pubsub.subscriber"),
-        ("flusher", "roles/pubsub.viewer"),
-        ("flusher", "roles/datastore.user"),
-        ("operator", "roles/pubsub.publisher"),
-        ("operator", "roles/pubsub.subscriber"),
-        ("operator", "roles/pubsub.viewer"),
-        ("operator", "roles/datastore.user"),
-        ("provision", "roles/pubsub.editor"),
-        ("provision", "roles/datastore.user"),
-        ("provision", "roles/datastore.indexAdmin"),
+        "ingest": {store, sends, looks},
+        "flusher": {store, sends, looks, "roles/pubsub.subscriber"},
+        "operator": {store, sends, looks, "roles/pubsub.subscriber"},
+        "provision": {store, "roles/datastore.indexAdmin", "roles/pubsub.editor"},
     }
     takes = local["on_subscriptions"]["operator"]["subscriber"]
     assert {*local["on_subscriptions"]["flusher"]["subscriber"], "dead_letters"} == {*takes}  # else nobody could replay
     docs = (ROOT / "docs" / "google-cloud.md").read_text()
-    assert {role for _, role in given} <= set(re.findall(r"`(roles/[\w.]+)`", docs))
+    assert set().union(*given.values()) <= set(re.findall(r"`(roles/[\w.]+)`", docs))
 
 
 def expanded(expr: str, records: dict[str, str]) -> str:
@@ -400,7 +391,7 @@ def native(*those: Block) -> Block:
     """The alerts on metrics of Google, with what names them."""
     found: Block = {}
     for one in those:
-        local = {name: said for block in one["locals"] for name, said in block.items()}
+        local = locals_of(one)
         texts = {name: said for name, said in local.items() if isinstance(said, str)}
         for name, alert in (local.get("from_google") or local["alerts"]).items():
             while unknown := re.findall(r"\$\{local\.(\w+)\}", alert["query"]):
@@ -411,7 +402,7 @@ def native(*those: Block) -> Block:
 
 
 def test_alerts_need_no_recording_rules(files: Block, cloud_run: Block, tmp_path: Path) -> None:
-    local = {name: said for block in files["locals"] for name, said in block.items()}
+    local = locals_of(files)
     assert local["tokens"] == "countersink:[a-z0-9_:]+|[^c]+|c"
     records = {rule["record"]: f"({rule['expr'].strip()})" for rule in RULES if "record" in rule}
     once = {name: expanded(expr, records) for name, expr in records.items()}
@@ -515,11 +506,11 @@ def test_each_alert_brings_its_runbook(files: Block, cloud_run: Block) -> None:
 
 def test_metrics_of_the_processes_are_there_where_alerts_need_them(files: Block, cloud_run: Block, gke: Block) -> None:
     """Without them, `absent(countersink_…)` would fire for ever."""
-    local = {name: said for block in files["locals"] for name, said in block.items()}
+    local = locals_of(files)
     assert "can(rule.alert) && var.scraped && " in local["from_prometheus"]
     assert gke["module"]["countersink"][0]["scraped"] is True
     assert cloud_run["module"]["countersink"][0]["scraped"] is True
-    (own,) = [block["own"] for block in cloud_run["locals"] if "own" in block]
+    own = locals_of(cloud_run)["own"]
     assert own["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] == "https://telemetry.googleapis.com/v1/metrics"
     assert {"gcp.project_id", "location"} == {one.split("=")[0] for one in own["OTEL_RESOURCE_ATTRIBUTES"].split(",")}
     (writer,) = cloud_run["resource"]["google_project_iam_member"]["pushes_metrics"]
