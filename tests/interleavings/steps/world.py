@@ -72,6 +72,7 @@ class Process:
     """What a crash ends."""
 
     owner: str
+    doing: set[str] = field(default_factory=set, kw_only=True)
 
 
 @dataclass
@@ -85,8 +86,6 @@ class IngestProcess(Process):
 @dataclass
 class FlusherProcess(Process):
     flusher: Flusher = field(kw_only=True)
-    pulling: bool = False
-    flushing: bool = False
 
 
 @dataclass
@@ -95,7 +94,6 @@ class ReplayProcess(Process):
 
     tools: FlushTools = field(kw_only=True)
     letters: Callable[[], DeadLetters] = field(kw_only=True)
-    replaying: bool = False
 
     async def run(self) -> None:
         letters = self.letters()
@@ -263,36 +261,26 @@ class World:
         self.accept(ingest, counter, bit, lambda: ingest.publishing.add_keyed(item))
 
     def pull(self, index: int) -> None:
-        """One at a time, as a flusher does."""
         process = self.flushers[index]
-        if not process.pulling:
-            process.pulling = True
-            self.start(process, self._pull(process))
-
-    async def _pull(self, process: FlusherProcess) -> None:
-        await self.survive(process.flusher.pull_once(0))
-        process.pulling = False
+        self._one_at_a_time(process, "pull", lambda: process.flusher.pull_once(0))
 
     def flush(self, index: int) -> None:
         process = self.flushers[index]
-        if not process.flushing:
-            process.flushing = True
-            self.start(process, self._flush(process))
-
-    async def _flush(self, process: FlusherProcess) -> None:
-        await self.survive(process.flusher.flush_once())
-        process.flushing = False
+        self._one_at_a_time(process, "flush", process.flusher.flush_once)
 
     def replay(self, index: int) -> None:
         """All that is found, two letters at a time."""
         process = self.replayers[index]
-        if not process.replaying:
-            process.replaying = True
-            self.start(process, self._replay(process))
+        self._one_at_a_time(process, "replay", process.run)
 
-    async def _replay(self, process: ReplayProcess) -> None:
-        await self.survive(process.run())
-        process.replaying = False
+    def _one_at_a_time(self, process: Process, what: str, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        async def do() -> None:
+            await self.survive(step())
+            process.doing.remove(what)
+
+        if what not in process.doing:
+            process.doing.add(what)
+            self.start(process, do())
 
     def lose_letters(self) -> None:
         """The broker has kept them for as long as it does: what they stand for is in the store, so nothing is lost."""
