@@ -36,17 +36,10 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 @pytest.fixture
 def balanced(service: Service) -> Iterator[None]:
     """The service's metrics have what its file says, as those of a process do."""
-
-    def drift() -> float:
-        assert service.parts.balance is not None
-        return service.parts.balance().drift
-
-    def pending() -> float:
-        assert service.parts.balance is not None
-        return service.parts.balance().pending
-
-    metrics.DRIFT.set_function(drift)
-    metrics.PENDING.set_function(pending)
+    balance = service.parts.balance
+    assert balance is not None
+    metrics.DRIFT.set_function(lambda: balance().drift)
+    metrics.PENDING.set_function(lambda: balance().pending)
     yield
     metrics.DRIFT.clear()
     metrics.PENDING.clear()

@@ -197,7 +197,7 @@ COUNTS = """
         for number in range(100):
             counters.incr("a")
             counters.incr("b", 2, id=f"{sys.argv[3]}-{turn}-{number}")
-        if counters.flush(0.05):
+        if counters.flush(0.1):
             print("told", turn + 1)
     assert counters.flush(60)
     assert not counters.dropped

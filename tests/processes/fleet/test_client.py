@@ -17,24 +17,10 @@ from tests.emulators.proxy import Proxy, proxy
 from tests.meta.checkout import ROOT
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
+from tests.processes.test_client import COUNTS, said
 
 pytestmark = pytest.mark.timeout(180)
 WITHIN = 60.0
-COUNTS = """
-    import sys
-    from countersink import Client
-
-    counters = Client(sys.argv[1], interval=0.01)
-    for turn in range(int(sys.argv[2])):
-        print("begun", turn + 1, flush=True)
-        for number in range(100):
-            counters.incr("a")
-            counters.incr("b", 2, id=f"{sys.argv[3]}-{turn}-{number}")
-        if counters.flush(0.1):
-            print("told", turn + 1, flush=True)
-    assert counters.flush(60)
-    assert not counters.dropped
-"""
 FORKS = """
     import os, sys
     from countersink import Client
@@ -63,7 +49,7 @@ class Counting:
     service: str
 
     def program(self, text: str, *arguments: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", textwrap.dedent(text), self.url, *arguments]
+        command = [sys.executable, "-u", "-c", textwrap.dedent(text), self.url, *arguments]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "PUBSUB_EMULATOR_HOST": self.network.address}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -89,12 +75,6 @@ async def counting(on_emulators: Emulated, tmp_path: Path) -> AsyncIterator[Coun
     ):
         ingest, _ = await asyncio.gather(started.start("ingest", "--port", "0"), started.start("flusher"))
         yield Counting(f"pubsub://{place.project}/{place.topic_id}", network, ingest.url)
-
-
-async def said(started: "subprocess.Popen[str]") -> str:
-    out, _ = await asyncio.to_thread(started.communicate, timeout=60)
-    assert started.returncode == 0, out
-    return out
 
 
 async def test_what_is_published_twice_counts_once(counting: Counting) -> None:
