@@ -1,4 +1,4 @@
-"""Counts by time of 2,000 counters while processes are killed: each series is exact, and has what was accepted."""
+"""Counts by time of many counters while processes are killed: each series is exact, and has what was accepted."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ import aiohttp
 
 from tests.processes.harness import processes
 
-COUNTERS = 2_000
+COUNTERS = 600
 IN_A_BATCH = 100
 ROUNDS = 3
 NAMES = [f"page:{number:05}" for number in range(COUNTERS)]
@@ -66,7 +66,7 @@ async def test_each_series_is_exact_whoever_is_killed(tmp_path: Path) -> None:
             found = await series(session, ingest.url, name, asked)
             assert (found["total"], found["exact"]) == (ROUNDS, True), found
             assert all(first <= point["from"] <= last for point in found["points"] if point["count"])
-        for name in NAMES[::200]:
+        for name in NAMES[::60]:
             assert (await series(session, ingest.url, name, "by=hour"))["total"] == ROUNDS
 
 
