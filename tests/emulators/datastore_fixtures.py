@@ -55,15 +55,8 @@ def _start(base: Path, name: str, arguments: tuple[str, ...], lock: Path, addres
     log = base / f"{name}.log"
     for _ in range(TRIES):
         host = f"127.0.0.1:{free_port()}"
-        command = [
-            sys.executable,
-            keeper.__file__,
-            str(lock),
-            str(address),
-            "gcloud",
-            *arguments,
-            f"--host-port={host}",
-        ]
+        kept = ["gcloud", *arguments, f"--host-port={host}"]
+        command = [sys.executable, keeper.__file__, str(lock), str(address), *kept]
         environment = gcloud_environment(base / f"{name}.gcloud")
         with log.open("wb") as output:
             process = subprocess.Popen(

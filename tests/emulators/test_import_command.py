@@ -33,13 +33,8 @@ class Command:
     """Runs of the command with the same settings."""
 
     def __init__(self, old: OldDatabase, **settings: str) -> None:
-        self.arguments = [
-            "import",
-            "--variant",
-            "go",
-            "--from",
-            f"datastore://{old.client.project}?namespace={old.client.namespace}",
-        ]
+        origin = f"datastore://{old.client.project}?namespace={old.client.namespace}"
+        self.arguments = ("import", "--variant", "go", "--from", origin)
         self.environment = environment(**settings)
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:

@@ -246,16 +246,8 @@ class TestDatastoreJobs(JobsContract):
             await store.apply(Commit((Receipt(f"k{begin}", LATER),), tuple(adds)))
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
-        compactor = Compactor(store, clock, DAY)
-        starter = JobStarter(
-            jobs,
-            tasks,
-            ExactOverlay(clock),
-            compactor,
-            clock,
-            store=store,
-            receipts_live=Millis(16 * DAY),
-        )
+        overlay, compactor = ExactOverlay(clock), Compactor(store, clock, DAY)
+        starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=Millis(16 * DAY))
         await starter.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):

@@ -1,7 +1,6 @@
 """The largest counters of a fleet: at each instant those that everything accepted makes them, whoever is killed."""
 
 import asyncio
-import itertools
 import random
 import signal
 from collections.abc import Mapping
@@ -14,29 +13,12 @@ import pytest
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import Running, processes
+from tests.processes.test_series import accept
 
 NAMES = [f"score:{number:02}" for number in range(12)]
 FIRST = 1_000
 MOVES = 30
 WITHIN = 60.0
-
-
-async def accept(session: aiohttp.ClientSession, ingests: list[Running], deltas: dict[str, int], key: str) -> None:
-    """Send it until it is accepted, by either of them: one may be away."""
-    async with asyncio.timeout(WITHIN):
-        for ingest in itertools.cycle(ingests):
-            try:
-                async with session.post(
-                    f"{ingest.url}/v1/increments",
-                    json={"counters": deltas},
-                    headers={"Idempotency-Key": key},
-                    timeout=aiohttp.ClientTimeout(total=5),
-                ) as response:
-                    if response.status == 202:
-                        return
-            except (aiohttp.ClientConnectionError, TimeoutError):
-                pass
-            await asyncio.sleep(0.05)
 
 
 async def largest(session: aiohttp.ClientSession, ingest: Running, limit: int) -> tuple[list[tuple[str, int]], bool]:
@@ -71,17 +53,17 @@ async def test_the_largest_are_of_one_instant_whoever_is_killed(
     async with processes(tmp_path, tmp_path / "log", **settings) as started, aiohttp.ClientSession() as session:
         ingests = [await started.start("ingest", "--port", "0") for _ in range(2)]
         flushers = [await started.start("flusher") for _ in range(2)]
-        await accept(session, ingests, {**values, "page:large": 10**6}, "first")
+        await accept(session, [one.url for one in ingests], {**values, "page:large": 10**6}, "first")
         await until_right(session, ingests[0], values)
         redis.kill()
-        await accept(session, ingests, {NAMES[0]: 10**5}, "without Redis")
+        await accept(session, [one.url for one in ingests], {NAMES[0]: 10**5}, "without Redis")
         values[NAMES[0]] += 10**5
         redis.start()
         await until_right(session, ingests[1], values)
         for move in range(MOVES):
             one, other = chance.sample(NAMES, 2)
             points = chance.randint(1, 300)
-            await accept(session, ingests, {one: -points, other: points}, f"move-{move}")
+            await accept(session, [ingest.url for ingest in ingests], {one: -points, other: points}, f"move-{move}")
             values[one] -= points
             values[other] += points
             if move % 15 == 7:

@@ -11,21 +11,13 @@ import pytest
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import Processes, Running, processes
-from tests.processes.test_series import send, series
+from tests.processes.test_series import accept, series
 
 COUNTERS = 160
 IN_A_BATCH = 40
 ROUNDS = 4
 NAMES = [f"page:{number:03}" for number in range(COUNTERS)]
 WITHIN = 60.0
-
-
-async def accept(session: aiohttp.ClientSession, ingests: list[Running], names: list[str], key: str) -> None:
-    """Send it until it is accepted, by either of them: one may be away."""
-    async with asyncio.timeout(WITHIN):
-        for ingest in itertools.cycle(ingests):
-            if await send(session, ingest.url, names, key):
-                return
 
 
 async def replace(started: Processes, running: Running, *command: str) -> Running:
@@ -47,7 +39,7 @@ async def test_each_series_is_exact_whoever_is_killed(
         flushers = [await started.start("flusher") for _ in range(2)]
         for number, begin in itertools.product(range(ROUNDS), range(0, COUNTERS, IN_A_BATCH)):
             names = NAMES[begin : begin + IN_A_BATCH]
-            await accept(session, ingests, names, f"{number}-{begin}")
+            await accept(session, [one.url for one in ingests], dict.fromkeys(names, 1), f"{number}-{begin}")
             if begin == COUNTERS // 2:
                 flushers[number % 2] = await replace(started, flushers[number % 2], "flusher")
             if number == 1 and not begin:
