@@ -35,7 +35,7 @@ install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with 
 
 dev: $(VENV)/.installed-dev $(BIN)/kubectl ## install what the tests and linters need, too
 
-test: $(VENV)/.installed-dev ## run every test that needs nothing but Python, in five minutes (ARGS='-k name')
+test: $(VENV)/.installed-dev ## run every test that needs nothing but Python, in four minutes (ARGS='-k name')
 	@$(BIN)/python -m tests $(ARGS)
 
 check: $(VENV)/.installed-dev $(BIN)/kubectl ## run everything else: emulators, Redis, browsers, the image, another Python, speed
