@@ -61,7 +61,20 @@ class Announcer:
         """Whether nothing was taken in the last round."""
 
     async def run(self, stop: Stop) -> None:
-        """Report until `stop`. What is owed then and not due, or not taken, stays in the store."""
+        """Report until `stop`, and for `LAST` seconds what is due then. What is not due, or not taken by then, stays in
+        the store: also what the receiver has not answered yet, so it may come twice.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            rounds = tasks.create_task(self._rounds(stop), name="rounds of the feed")
+            await stop.wait()
+            await asyncio.wait([rounds], timeout=LAST)
+            rounds.cancel()
+        await self._receiver.close()
+        with contextlib.suppress(TimeoutError):  # a store that is away: others wait until the lease ends
+            async with asyncio.timeout(LAST):
+                await self._book.close()
+
+    async def _rounds(self, stop: Stop) -> None:
         ours, failure = False, ""
         while not stop.is_set():
             try:
@@ -75,14 +88,9 @@ class Announcer:
                 if failure != (failure := str(error)):
                     _log.warning("the feed reports nothing now, and tries again: %s", error)
             await self._pause(stop)
-        with contextlib.suppress(TransientError, TimeoutError):
-            async with asyncio.timeout(LAST):
-                while ours and not self._away and await self.round():
-                    pass
-        await self._receiver.close()
-        with contextlib.suppress(TimeoutError):  # a store that is away: others wait until the lease ends
-            async with asyncio.timeout(LAST):
-                await self._book.close()
+        with contextlib.suppress(TransientError):
+            while ours and not self._away and await self.round():
+                pass
 
     async def _pause(self, stop: Stop) -> None:
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]

@@ -96,11 +96,13 @@ def _named(path: str, prefixes: tuple[str, ...]) -> bool:
 
 PREFLIGHT: Final = "OPTIONS"
 ASKED: Final = frozenset({"GET", "POST"})
+REMEMBERED: Final = 600
+"""Seconds for which a browser need not ask again."""
 _MAY: Final = {
     "Access-Control-Allow-Headers": "Authorization, Last-Event-ID, Content-Type, Content-Encoding, Idempotency-Key, "
     "traceparent, tracestate, "
     "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
-    "Access-Control-Max-Age": "600",
+    "Access-Control-Max-Age": str(REMEMBERED),
     **SECURE,
 }
 
