@@ -225,7 +225,7 @@ SPLIT: Final = frozenset({400, 403, 413, 422, TOO_MANY})
 MOST_REFUSALS: Final = 20
 """Refusals in a row after which it seems not to be about some names: parts of a batch then wait behind the others."""
 MOMENT: Final = 0.02
-"""Seconds until the thread looks again whether it may send something, while somebody waits."""
+"""Seconds until the thread looks again whether it may send something, while somebody waits or much is held."""
 SEND_REST_WITHIN: Final = 30.0
 """Seconds to send the rest of a client that was forgotten, and not closed."""
 GRACE: Final = 0.5
@@ -293,6 +293,8 @@ class Sender:
             self._wake()
         if len(self._tally.events) > CROWDED:
             self._tally.relieve()
+            if self._is_half_full():
+                self._bell.ring()
 
     def flush(self, timeout: float) -> bool:
         """Send what was counted before, without waiting for more. Returns whether all of it was settled in time."""
@@ -424,11 +426,16 @@ class Sender:
         while True:
             if self._hurries():
                 end = begun + MOMENT if self._outgoing else begun
+            elif self._outgoing:
+                end = begun + max(self._interval, SHORTEST_PAUSE)
             else:
-                end = begun + (max(self._interval, SHORTEST_PAUSE) if self._outgoing else self._interval)
+                end = begun + (min(self._interval, MOMENT) if self._is_half_full() else self._interval)
             if (rest := end - time.monotonic()) <= 0:
                 return
             self._bell.wait(rest)
+
+    def _is_half_full(self) -> bool:
+        return 2 * self._tally.held() > self._tally.most
 
     def _hurries(self) -> bool:
         """Whether somebody flushes or closes."""

@@ -186,7 +186,7 @@ class Tally:
     def _has_room(self, times: int) -> bool:
         if self.held() < self.most:
             return True
-        self.drop(times, f"{self.most} names and ids are held already, and the service does not take them")
+        self.drop(times, f"{self.most} names and ids that are not sent yet are held already")
         return False
 
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from shared.config.settings import Settings
-from shared.model.words import Lately
 from shared.runtime.traces import REQUEST
 
 # Writes log records as lines, for people or as JSON with the field names of Cloud Logging. No line has a key in it.
@@ -84,8 +83,8 @@ class RepeatLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._kinds: Lately[tuple[str, str], tuple[float, int]] = Lately(KINDS)
-        """When the spell of each kind of record ends, and how many records it had."""
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+        """When the spell of each kind of record ends, and how many records it had. Threads may log at once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
@@ -96,5 +95,7 @@ class RepeatLimit(logging.Filter):
             if count > MOST:
                 record.msg, record.args = f"{record.getMessage()} (and {count - MOST} like it before)", ()
             end, count = now + SPELL, 0
+            if len(self._kinds) >= KINDS:
+                self._kinds.clear()
         self._kinds[kind] = (end, count + 1)
         return count < MOST

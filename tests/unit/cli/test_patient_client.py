@@ -16,14 +16,13 @@ COUNTER |= {"as_of": "2026-01-01T00:00:00Z"}
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "SILENCE", 0.2)
-    monkeypatch.setattr(target, "AGAIN", 0.3)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause of the machine makes a command say something."""
+    monkeypatch.setattr(target, "SILENCE", 60.0)
     monkeypatch.setattr("countersink.client.ONE_TRY", 120.0)
 
 
-async def test_a_quick_answer_needs_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "SILENCE", 60.0)
+async def test_a_quick_answer_needs_no_words() -> None:
     said: list[str] = []
     async with (
         scripted(problem(503, "busy"), says(200, COUNTER)) as server,
@@ -33,7 +32,9 @@ async def test_a_quick_answer_needs_no_words(monkeypatch: pytest.MonkeyPatch) ->
     assert said == []
 
 
-async def test_it_says_what_is_wrong_and_that_it_is_over() -> None:
+async def test_it_says_what_is_wrong_and_that_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "SILENCE", 0.2)
+    monkeypatch.setattr(target, "AGAIN", 0.3)
     said: list[str] = []
     async with (
         scripted(problem(503, "busy")) as server,
@@ -64,14 +65,17 @@ async def test_a_list_that_may_lack_counters_says_so(capfd: pytest.CaptureFixtur
     assert err == "countersink: the list may lack counters that are not in the database yet\n"
 
 
-async def test_a_service_that_hangs_is_waited_for_aloud() -> None:
+async def test_a_service_that_hangs_is_waited_for_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "SILENCE", 0.2)
     said: list[str] = []
     async with (
         scripted("hang") as server,
         PatientClient(server.url, patience=float("inf"), shown="http://here", say=said.append) as client,
     ):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.get("a"), 0.4)
+        asked = asyncio.create_task(client.get("a"))
+        while not said:
+            await asyncio.sleep(0.01)
+        asked.cancel()
     assert said == ["countersink: waiting for an answer from http://here"]
 
 

@@ -300,6 +300,14 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
         assert client.dropped == 0
 
 
+async def test_a_client_that_is_half_full_sends_before_its_interval_is_over() -> None:
+    async with asking(accepted(), interval=WHOLE, most=3 * CROWDED) as (server, client):
+        for number in range(4 * CROWDED):
+            client.incr(f"n{number}")
+        async with asyncio.timeout(WHOLE / 2):
+            await server.until_asked()
+
+
 async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
     with Client("http://127.0.0.1:1", interval=WHOLE, most=100) as client:
         for number in range(3 * CROWDED):
