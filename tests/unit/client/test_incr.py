@@ -326,7 +326,9 @@ async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCapture
     assert "was closed" in (await warnings(caplog, 2))[1]
 
 
-async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_drops_what_is_on_its_way(
+    server: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*_: object) -> None:
         raise SystemError
 
@@ -337,6 +339,7 @@ async def test_a_bug_drops_what_is_on_its_way(server: Scripted, monkeypatch: pyt
         await client.flush(60)
         client.incr("a")
         assert client.dropped == 2
+        assert sum("because of a bug" in text for text in await warnings(caplog, 3)) == 1
 
 
 async def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
