@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[1]
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 """The run of `make test` that others are compared with: cases, processor seconds and wall seconds of each file."""
-MOST_GROWTH: Final = 1.2
+MOST_GROWTH: Final = 1.5
+"""On a shared machine, the same tests have taken a third more within an hour, measured by the yardstick."""
 NO_TESTS: Final = 5
 """The exit code of pytest if no test matches."""
 NEWEST: Final = "3.13"
