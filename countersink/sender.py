@@ -423,16 +423,16 @@ class Sender:
 
     def _wait(self) -> None:
         begun = time.monotonic()
-        while True:
-            if self._hurries():
-                end = begun + MOMENT if self._outgoing else begun
-            elif self._outgoing:
-                end = begun + max(self._interval, SHORTEST_PAUSE)
-            else:
-                end = begun + (min(self._interval, MOMENT) if self._is_half_full() else self._interval)
-            if (rest := end - time.monotonic()) <= 0:
-                return
+        while (rest := begun + self._delay() - time.monotonic()) > 0:
             self._bell.wait(rest)
+
+    def _delay(self) -> float:
+        """Seconds from one round to the next. Increments may shorten it, and so may somebody who flushes or closes."""
+        if self._hurries():
+            return MOMENT if self._outgoing else 0.0
+        if self._outgoing:
+            return max(self._interval, SHORTEST_PAUSE)
+        return min(self._interval, MOMENT) if self._is_half_full() else self._interval
 
     def _is_half_full(self) -> bool:
         return 2 * self._tally.held() > self._tally.most

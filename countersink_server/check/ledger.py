@@ -92,6 +92,10 @@ class Ledger:
     sums: defaultdict[str, Sums] = field(default_factory=lambda: defaultdict(Sums))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def accepted_in_all(self) -> int:
+        return sum(one.accepted for one in list(self.sums.values()))
+
     def sends(self, deltas: Mapping[str, int]) -> Add:
         with self._lock:
             for name, delta in deltas.items():

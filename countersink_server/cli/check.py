@@ -126,8 +126,10 @@ def _check_key(service: Transport, name: str, options: argparse.Namespace) -> No
 
 
 def _progress(ledger: Ledger, load: Load) -> str:
-    accepted = sum(one.accepted for one in list(ledger.sums.values()))
-    return f"{accepted:,} accepted, {ledger.exact:,} exact readings, {ledger.wrong} wrong, {load.failures:,} failures"
+    return (
+        f"{ledger.accepted_in_all:,} accepted, {ledger.exact:,} exact readings, {ledger.wrong} wrong,"
+        f" {load.failures:,} failures"
+    )
 
 
 def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: str) -> None:
@@ -168,10 +170,9 @@ def _settled(client: Client, names: list[str], ledger: Ledger) -> Mapping[str, i
     try:
         return _until(look, "not everything was applied", within)
     except CountersinkError as error:
-        accepted = sum(one.accepted for one in ledger.sums.values())
         raise CountersinkError(
-            f"{error}. {accepted:,} were accepted, and {ledger.wrong:,} exact readings were wrong. Its counters remain:"
-            f" {names[0]} to {names[-1]}"
+            f"{error}. {ledger.accepted_in_all:,} were accepted, and {ledger.wrong:,} exact readings were wrong."
+            f" Its counters remain: {names[0]} to {names[-1]}"
         ) from error
 
 

@@ -238,13 +238,13 @@ class PatientClient(AsyncClient):
         self._failure.text = ""
         asked = asyncio.create_task(asking, name="ask the service")
         try:
-            pause = SILENCE
+            pause, told = SILENCE, False
             while not (await asyncio.wait([asked], timeout=pause))[0]:
                 failure = self._failure.text
                 if failure or waiting:
                     self._say(f"countersink: {failure} ({self._trying})" if failure else f"countersink: {waiting}")
-                    pause = AGAIN
-            if pause == AGAIN and self._failure.text and asked.exception() is None:
+                    pause, told = AGAIN, True
+            if told and self._failure.text and asked.exception() is None:
                 self._say("countersink: it answers again")
             return asked.result()
         finally:

@@ -250,8 +250,8 @@ class Reader:
         return any(self._answers[name].base.born >= since for name in self._answers.keys() & counters)
 
     async def forget(self, counters: Iterable[str]) -> None:
-        """Drop what is kept of these counters, since somebody was given newer readings of them. A lookup in flight may
-        be older than those, too, so wait for its end first.
+        """Drop the readings of these counters that are kept: a client has been shown newer ones. A lookup in flight may
+        return older ones, too, so wait for its end first.
         """
         names = [*counters]
         if earlier := {self._flights[name] for name in names if name in self._flights}:

@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(params=["itself", "the service"])
 def by(request: pytest.FixtureRequest) -> str:
-    """Who does it."""
+    """The command does the job itself, or asks the service to."""
     return str(request.param)
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from shared.memory.overlay import ProcessOverlay
-from shared.ports.overlay import Overlay
 from tests.contracts import broken_brokers, broken_features, broken_jobs, broken_overlays, broken_stores
 from tests.contracts.applied import AppliedContract
 from tests.contracts.broken import Fault
@@ -17,13 +16,13 @@ from tests.contracts.entries import EntriesContract
 from tests.contracts.jobs import JobsContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
-from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.overlay import OverlayContract
 from tests.contracts.ranks import RankedContract
 from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.contracts.tasks import TasksContract
 from tests.contracts.test_jobs import make_waiting
-from tests.contracts.test_memory import make_broker, make_buried, make_written
+from tests.contracts.test_memory import make_accepted, make_broker, make_buried, make_written
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.jobs import MemoryJobs
@@ -88,16 +87,6 @@ async def first_failure(kind: "Kind", adapter: type, patience: float = 0.5) -> s
     return None
 
 
-def accepted_by(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Accepted:
-    kept = broker(ManualClock())
-
-    async def restarted() -> Overlay:
-        return overlay(kept)
-
-    ours = overlay(kept)
-    return Accepted(kept, kept, ours, overlay(kept), restarted, ours.changed)
-
-
 class Kind(NamedTuple):
     """Adapters that are held to a suite."""
 
@@ -113,11 +102,9 @@ KINDS: Final = {
     "way through dead letters": Kind(OfLetters, make_buried, MemoryDeadLetters, broken_brokers.LETTERS),
     "store": Kind(OfStores, lambda kind: kind(ManualClock()), MemoryStore, STORES),
     "broker of an overlay": Kind(
-        OverlayContract, lambda kind: accepted_by(kind, MemoryOverlay), MemoryBroker, broken_overlays.BROKERS
+        OverlayContract, lambda kind: make_accepted(broker=kind), MemoryBroker, broken_overlays.BROKERS
     ),
-    "overlay": Kind(
-        OverlayContract, lambda kind: accepted_by(MemoryBroker, kind), MemoryOverlay, broken_overlays.OVERLAYS
-    ),
+    "overlay": Kind(OverlayContract, lambda kind: make_accepted(overlay=kind), MemoryOverlay, broken_overlays.OVERLAYS),
     "overlay of a process": Kind(EntriesContract, make_written, ProcessOverlay, broken_overlays.OVERLAYS_OF_A_PROCESS),
     "keeper of jobs": Kind(JobsContract, lambda kind: kind(), MemoryJobs, broken_jobs.JOBS),
     "queue of tasks": Kind(TasksContract, make_waiting, LeasedTasks, broken_jobs.TASKS),

@@ -75,6 +75,16 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
+def make_accepted(broker: type[MemoryBroker] = MemoryBroker, overlay: type[MemoryOverlay] = MemoryOverlay) -> Accepted:
+    kept = broker(ManualClock())
+
+    async def restarted() -> Overlay:
+        return overlay(kept)
+
+    ours = overlay(kept)
+    return Accepted(kept, kept, ours, overlay(kept), restarted, ours.changed)
+
+
 class TestMemoryStore(StoreSuites, AppliedContract, RankedContract, SearchContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
@@ -84,13 +94,7 @@ class TestMemoryStore(StoreSuites, AppliedContract, RankedContract, SearchContra
 class TestMemoryOverlay(OverlayContract):
     @pytest.fixture
     async def accepted(self) -> Accepted:
-        broker = MemoryBroker(ManualClock())
-
-        async def restarted() -> Overlay:
-            return MemoryOverlay(broker)
-
-        ours = MemoryOverlay(broker)
-        return Accepted(broker, broker, ours, MemoryOverlay(broker), restarted, ours.changed)
+        return make_accepted()
 
 
 class TestMemory(FleetContract):

@@ -20,7 +20,7 @@ PATIENCE = 0.2
 
 
 class Nothing(Front):
-    """There is nothing behind it; whoever asks may publish."""
+    """It passes nothing on, and lets everybody publish."""
 
     async def pass_on(self, method: str, request: bytes, context: Any) -> bytes:
         allowed = iam_policy_pb2.TestIamPermissionsResponse(permissions=["pubsub.topics.publish"])

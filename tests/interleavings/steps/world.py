@@ -121,7 +121,7 @@ class World:
         self.random = random.Random(1)
         self.named: dict[tuple[str, str], int] = {}
         self.asked: dict[str, tuple[int, int, int]] = {}
-        """What was so when a set was asked for first, by its receipt."""
+        """The state in which a set was first asked for, by the receipt of the set."""
         self.mistakes: list[BaseException] = []
         self.reads_checked = True
         self.born = 0

@@ -28,9 +28,7 @@ class Silent:
 
 async def test_a_receiver_that_does_not_answer_holds_no_stop_up(tmp_path: Path) -> None:
     async with opened(tmp_path / "c.db") as world:
-        assert await world.book.open(TOLD)
-        while await world.book.sweep():
-            pass
+        await world.begin()
         await world.count(1)
         silent, stop = Silent(), Stop()
         reporting = asyncio.create_task(Announcer(world.book, silent, "the consumer", TOLD).run(stop))

@@ -31,6 +31,12 @@ class World:
         receipt = Receipt(f"{number}-{name}", StoreMillis(10**15))
         await self.store.apply(Commit((receipt,), (ShardAdd(name, shard, delta, shard + 1),)))
 
+    async def begin(self) -> None:
+        """From now on, commits owe what is to be told, and nothing from before is left."""
+        assert await self.book.open(TOLD)
+        while await self.book.sweep():
+            pass
+
     async def tell(self) -> dict[str, tuple[int, int]]:
         owed = await self.book.owed(100)
         await self.book.settle([(one, Millis(10_000)) for one in owed.changes], [])
@@ -56,9 +62,7 @@ async def opened(path: Path) -> AsyncIterator[World]:
 
 async def test_a_counter_is_told_at_once_and_then_after_its_interval(tmp_path: Path) -> None:
     async with opened(tmp_path / "c.db") as world:
-        assert await world.book.open(TOLD)
-        while await world.book.sweep():
-            pass
+        await world.begin()
         await world.count(1)
         await world.count(1, "other")
         assert {name: value for name, (value, _) in (await world.tell()).items()} == {"page:a": 1}
@@ -137,9 +141,7 @@ async def test_a_restored_file_tells_everything_again_with_greater_sequences(tmp
         assert value == 2
     restore(path, tmp_path / "backup.db")
     async with opened(path) as world:  # whose wall clock is a day back
-        await world.book.open(TOLD)
-        while await world.book.sweep():
-            pass
+        await world.begin()
         ((value, first),) = (await world.tell()).values()
         assert (value, first > last) == (1, True)
 
