@@ -292,9 +292,7 @@ class Sender:
         if self.mark == ASLEEP:
             self._wake()
         if len(self._tally.events) > CROWDED:
-            self._tally.relieve()
-            if self._is_half_full():
-                self._bell.ring()
+            self._tally.relieve(self._hasten)
 
     def flush(self, timeout: float) -> bool:
         """Send what was counted before, without waiting for more. Returns whether all of it was settled in time."""
@@ -433,6 +431,10 @@ class Sender:
         if self._outgoing:
             return max(self._interval, SHORTEST_PAUSE)
         return min(self._interval, MOMENT) if self._is_half_full() else self._interval
+
+    def _hasten(self) -> None:
+        if self._is_half_full():
+            self._bell.ring()
 
     def _is_half_full(self) -> bool:
         return 2 * self._tally.held() > self._tally.most

@@ -8,7 +8,7 @@ crowded while the sender waits for the service, a helper. Only they use the lock
 import contextlib
 import time
 from collections import Counter as Count
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, repeat
 from operator import index, length_hint
 from threading import Lock
@@ -90,14 +90,16 @@ class Tally:
         plain = type(name) is str and type(by) is int and (id_ is None or type(id_) is str)
         self.events.append((name, by, id_) if plain else _event(name, by, id_))
 
-    def relieve(self) -> None:
-        """Called by whoever appended to a crowded list: let the helper move events to the sums."""
+    def relieve(self, then: Callable[[], None]) -> None:
+        """Called by whoever appended to a crowded list: let the helper move events to the sums. It calls `then` after
+        each piece.
+        """
         if len(self.events) > FULL:
             self.refuse("increments come faster than they can be summed")
         elif self._helping.locked():
             self._bell.ring()
             time.sleep(YIELD)
-        elif start(self._help):
+        elif start(self._help, then):
             time.sleep(YIELD)
 
     def refuse(self, reason: str) -> None:
@@ -138,12 +140,13 @@ class Tally:
             before, first = self.drops.get(kind, (0, reason))
             self.drops[kind] = (before + calls, first)
 
-    def _help(self) -> None:
+    def _help(self, then: Callable[[], None]) -> None:
         if not self._helping.acquire(blocking=False):
             return
         try:
             while True:
                 for _ in self.fold_all():
+                    then()
                     time.sleep(YIELD)
                 if len(self.events) <= CROWDED and not self._bell.wait(IDLE):
                     break

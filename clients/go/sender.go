@@ -303,7 +303,7 @@ func (s *sender) add(counter string, delta int64, id *string) {
 		return
 	}
 	if len(s.sums)+len(s.items) >= s.most {
-		s.drop(1, fmt.Sprintf("%d names and ids are held already, and the service does not take them", s.most), "full")
+		s.drop(1, fmt.Sprintf("%d names and ids that are not sent yet are held already", s.most), "full")
 		return
 	}
 	one := &entry{Counter: counter, Delta: delta, calls: 1}
@@ -314,6 +314,22 @@ func (s *sender) add(counter string, delta int64, id *string) {
 		s.items[key] = one
 	}
 	s.start()
+	if s.isHalfFull() {
+		s.ring()
+	}
+}
+
+// isHalfFull is whether it does not wait for its interval. Hold the lock.
+func (s *sender) isHalfFull() bool {
+	return 2*(len(s.sums)+len(s.items)) > s.most
+}
+
+// ring has the goroutine look again how long it waits.
+func (s *sender) ring() {
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
 }
 
 // drop notes that these increments do not count. The log says so, once for each kind of reason. Hold the lock.
@@ -357,10 +373,7 @@ func (s *sender) flush(ctx context.Context) error {
 	s.flushes[waiting] = true
 	s.start()
 	s.mu.Unlock()
-	select {
-	case s.bell <- struct{}{}:
-	default:
-	}
+	s.ring()
 	defer func() {
 		s.mu.Lock()
 		delete(s.flushes, waiting)
@@ -433,7 +446,7 @@ func (s *sender) wait() bool {
 	begun := time.Now()
 	for {
 		s.mu.Lock()
-		hurries, waits := len(s.flushes) > 0, len(s.outgoing) > 0
+		hurries, waits, isHalfFull := len(s.flushes) > 0, len(s.outgoing) > 0, s.isHalfFull()
 		if s.ctx.Err() != nil || !hurries && !waits && len(s.sums)+len(s.items) == 0 {
 			s.started = false
 			s.mu.Unlock()
@@ -448,6 +461,8 @@ func (s *sender) wait() bool {
 			rest = 0
 		case waits && rest < shortestPause:
 			rest = shortestPause
+		case isHalfFull && !waits && s.over(s.pause):
+			rest = 0
 		}
 		if rest -= time.Since(begun); rest <= 0 {
 			return true

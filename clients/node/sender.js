@@ -11,7 +11,7 @@ const MAX_DELTA = Number.MAX_SAFE_INTEGER;
 const MOST_ITEMS = 1_000; // names, or increments with ids, in a request
 const LARGEST = 256 * 1024; // bytes of a body, about. Proxies often refuse a megabyte
 const SHORTEST_PAUSE = 100; // ms until a batch that failed is tried again, while somebody waits
-const MOMENT = 20; // ms until it is looked at again whether something may be sent, while somebody waits
+const MOMENT = 20; // ms until it is looked at again whether something may be sent, while somebody waits or much is held
 const OLDEST = 7 * 86_400; // seconds after which a batch in doubt is given up: the service forgets its key after 8 days
 const SPLIT = new Set([400, 403, 413, 422, TOO_MANY]); // statuses that may be about some names of a batch
 const MOST_REFUSALS = 20; // in a row, after which it seems not to be about some names
@@ -121,13 +121,19 @@ class Sender {
     if (flaw) return this._drop(1, flaw);
     const key = id === undefined ? counter : JSON.stringify([counter, delta, id]);
     const item = id === undefined ? undefined : this._items.get(key);
-    if (item) item.calls += 1;
-    else if (this._held >= this._most) {
-      return this._drop(1, `${this._most} names and ids are held already, and the service does not take them`);
-    } else if (id === undefined) this._sums.set(key, { counter, delta, calls: 1 });
+    if (item) {
+      item.calls += 1;
+      return undefined;
+    }
+    if (this._held >= this._most && this._over(this._pause)) this._take();
+    if (this._held >= this._most) {
+      return this._drop(1, `${this._most} names and ids that are not sent yet are held already`);
+    }
+    if (id === undefined) this._sums.set(key, { counter, delta, calls: 1 });
     else this._items.set(key, { counter, delta, id, calls: 1 });
     running.add(this);
-    if (!this._timer && !this._works) this._later(this._interval);
+    const becomesHalfFull = this._held === Math.floor(this._most / 2) + 1;
+    if (!this._works && (!this._timer || becomesHalfFull)) this._later(becomesHalfFull ? 0 : this._interval);
     return undefined;
   }
 
@@ -209,7 +215,7 @@ class Sender {
       if (!waiting && !this._held) running.delete(this);
       if (this._hurries) this._later(waiting || this._held ? MOMENT : 0);
       else if (waiting) this._later(Math.max(this._interval, SHORTEST_PAUSE));
-      else if (this._held) this._later(this._interval);
+      else if (this._held) this._later(2 * this._held > this._most ? MOMENT : this._interval);
     }
   }
 
