@@ -75,8 +75,10 @@ def _check(options: argparse.Namespace) -> None:
             _ = service.attempt(Request("GET", "/version"), ONE_TRY).object  # a wrong URL is said at once
             _check_key(service, load.names[0], options)
         if not options.json:
-            minutes = APPLIED_WITHIN / 60
-            note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
+            note(
+                f"{options.seconds:g} s of counting on {load.names[0]} to {load.names[-1]}, then some seconds until"
+                " everything is applied; minutes if the service is away"
+            )
         bar = Bar()
         try:
             load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))

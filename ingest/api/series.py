@@ -23,7 +23,9 @@ class SeriesAsks(Struct):
     by: Annotated[By, Read(_by)]
     """The length of a period. Periods are those of UTC."""
     begin: When | None = field(name="from", default=None)
-    """The start of the range. Without it, the range begins as early as possible."""
+    """The start of the range. Without it: the oldest period that is kept completely, at most {MOST_POINTS} periods
+    before the end.
+    """
     end: When | None = field(name="to", default=None)
     """The end of the range, which has at most {MOST_POINTS} periods. Without it: now."""
 

@@ -14,7 +14,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from ingest.accept.drafts import Batch
-from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_name
+from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_name, whole_of
 from shared.wire import strict_json
 from shared.wire.codec import FIELDS, MAX_ITEMS, RESERVED, Delta, Id, Name, SumOnce, added, is_plain, surely_unique
 from shared.wire.strict_json import SPACE, Flaw, flaw_of_fields
@@ -84,7 +84,6 @@ LONGEST: Final = 8_192
 """Bytes. The longest name and the longest id, with all their bytes percent-encoded, have 4,200."""
 _BEGINS: Final = re.compile(rb"(?:counter|delta|id)=")
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def comes_as_form(body: bytes) -> bool:
@@ -104,8 +103,8 @@ def fields(body: bytes) -> dict[str, Any]:
     found: dict[str, Any] = dict(pairs)
     if len(found) < len(pairs):
         raise BodyError(400, "the form has a field twice: send each field once")
-    if _WHOLE.fullmatch(found.get("delta", "")):
-        found["delta"] = int(found["delta"])
+    if "delta" in found and (delta := whole_of(found["delta"])) is not None:
+        found["delta"] = delta
     return found
 
 
@@ -158,18 +157,10 @@ def _single(body: bytes, by: str | None) -> tuple[int, str | None]:
         return data.get("delta", 1), data.get("id")
     if "delta" in data:
         raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
-    delta = whole(by, "by")
-    if flaw := flaw_of_delta(delta):
+    delta = whole_of(by)
+    if flaw := "must be a whole number" if delta is None else flaw_of_delta(delta):
         raise BodyError(422, f"'by' {flaw}", "by")
     return delta, data.get("id")
-
-
-def whole(text: str, name: str) -> int:
-    """A whole number in a query."""
-    digits = text[1:] if text[:1] in "+-" else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):  # noqa: PLR2004 (int64 has 19)
-        raise BodyError(422, f"'{name}' must be a whole number", name)
-    return int(text)
 
 
 def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
