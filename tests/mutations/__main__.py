@@ -19,6 +19,7 @@ STARTUP = Path(__file__).with_name("startup")
 PATIENCE = 3_000
 """Seconds. Tests that hang have noticed nothing that they could tell."""
 _HUNG = ("TimeoutExpired", "Timeout (>")
+_ENDED: Final = "+ Timeout +"
 _SKIPPED = re.compile(r"^(?:\d+ \w+, )*\d+ skipped", re.MULTILINE)
 """In the last line of the tests. One that was skipped has not looked."""
 _COULD_RUN: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -42,10 +43,12 @@ def main(names: Sequence[str]) -> int:
 
 def catches(mutation: Mutation, part: str) -> str:
     """The first test of `make test` or `make check` that fails under the mutation; nothing if all pass."""
+    loops = LOOPS in mutation.caught_by
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join([str(STARTUP), str(ROOT)])
         environment = os.environ | {"TEST_MUTATION": mutation.name, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         options = ["-qx", "-rfEs", "-p", "no:cacheprovider", f"--basetemp={folder}/tests", "--part", part]
+        options += ["--timeout-method=thread"] * loops  # it ends the process, whatever catches exceptions
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *mutation.caught_by],
             cwd=ROOT,
@@ -55,7 +58,9 @@ def catches(mutation: Mutation, part: str) -> str:
             timeout=PATIENCE,
             check=False,
         )
-    hung = LOOPS not in mutation.caught_by and any(word in done.stdout for word in _HUNG)
+    if loops and _ENDED in done.stdout:
+        return f"make {part}: {mutation.caught_by[0]} does not end"
+    hung = any(word in done.stdout for word in _HUNG)
     skipped = done.returncode == 0 and _SKIPPED.search(done.stdout)
     if done.returncode not in _COULD_RUN or hung or skipped:
         print(f"The tests of {mutation.name!r} could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
