@@ -157,8 +157,9 @@ def _single(body: bytes, by: str | None) -> tuple[int, str | None]:
         return data.get("delta", 1), data.get("id")
     if "delta" in data:
         raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
-    delta = whole_of(by)
-    if flaw := "must be a whole number" if delta is None else flaw_of_delta(delta):
+    if (delta := whole_of(by)) is None:
+        raise BodyError(422, "'by' must be a whole number", "by")
+    if flaw := flaw_of_delta(delta):
         raise BodyError(422, f"'by' {flaw}", "by")
     return delta, data.get("id")
 
