@@ -15,7 +15,7 @@ from countersink import calls
 from tests.meta.checkout import build_packages
 from tests.once import once
 from tests.processes.moved_clocks import LIBRARY, Clocks, build
-from tests.world.patient_loop import PatientLoop
+from tests.world.patient_loop import PatientLoop, TidyLoop
 
 pytest_plugins = ("tests.spent",)
 
@@ -83,7 +83,7 @@ def _in_check(item: pytest.Item) -> bool:
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """In a test on an emulator, this process may have leases by the emulator's clock, which goes on."""
     usual = _in_check(item) and _folder(item) != "processes"
-    return {"usual": asyncio.new_event_loop} if usual else {"patient": PatientLoop}
+    return {"usual": TidyLoop} if usual else {"patient": PatientLoop}
 
 
 def _folder(item: pytest.Item) -> str:
