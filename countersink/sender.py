@@ -82,7 +82,7 @@ if hasattr(os, "register_at_fork"):
 LARGEST: Final = 256 * 1024
 """Bytes of a body, about. Proxies often refuse a megabyte."""
 SHORTEST_PAUSE: Final = 0.1
-"""Seconds until a batch that failed is tried again, while somebody waits."""
+"""Seconds until a batch that failed is tried again, while somebody waits or much is held."""
 
 
 class Pause(NamedTuple):
@@ -225,7 +225,7 @@ SPLIT: Final = frozenset({400, 403, 413, 422, TOO_MANY})
 MOST_REFUSALS: Final = 20
 """Refusals in a row after which it seems not to be about some names: parts of a batch then wait behind the others."""
 MOMENT: Final = 0.02
-"""Seconds until the thread looks again whether it may send something, while somebody waits or much is held."""
+"""Seconds until the thread looks again whether it may send something, while somebody waits."""
 SEND_REST_WITHIN: Final = 30.0
 """Seconds to send the rest of a client that was forgotten, and not closed."""
 GRACE: Final = 0.5
@@ -293,6 +293,8 @@ class Sender:
             self._wake()
         if len(self._tally.events) > CROWDED:
             self._tally.relieve(self._hasten)
+        else:
+            self._bell.ring()
 
     def flush(self, timeout: float) -> bool:
         """Send what was counted before, without waiting for more. Returns whether all of it was settled in time."""
@@ -348,7 +350,7 @@ class Sender:
         if not self._running.acquire(blocking=False):
             return
         try:
-            self.mark = CROWDED
+            self.mark = self._many()
             self._wait()
             while self._round():
                 pass
@@ -417,20 +419,30 @@ class Sender:
         self.mark = ASLEEP
         if not self._tally.events and not self._flushes and self._deadline is None:
             self._bell.wait()
-        self.mark = CROWDED
+        self.mark = self._many()
 
     def _wait(self) -> None:
         begun = time.monotonic()
-        while (rest := begun + self._delay() - time.monotonic()) > 0:
+        while (rest := self._due(begun) - time.monotonic()) > 0:
             self._bell.wait(rest)
+            if len(self._tally.events) > self.mark:
+                self._gather()  # now it is known whether it is half full
 
-    def _delay(self) -> float:
-        """Seconds from one round to the next. Increments may shorten it, and so may somebody who flushes or closes."""
+    def _due(self, begun: float) -> float:
+        """When the next round comes after a wait that began then. Increments may change it, and so may a flush."""
+        waits = bool(self._outgoing) or not self._over(self._pause)
         if self._hurries():
-            return MOMENT if self._outgoing else 0.0
+            return begun + MOMENT * waits
+        if self._is_half_full():
+            return begun + SHORTEST_PAUSE * waits
         if self._outgoing:
-            return max(self._interval, SHORTEST_PAUSE)
-        return min(self._interval, MOMENT) if self._is_half_full() else self._interval
+            retry = max(self._pause.full, min(batch.pause.full for batch in self._outgoing))
+            return max(min(begun + self._interval, retry), begun + SHORTEST_PAUSE)
+        return begun + self._interval
+
+    def _many(self) -> int:
+        """Events that may make it half full, or crowd the list."""
+        return max(min(CROWDED, self._tally.most // 2), 1)
 
     def _hasten(self) -> None:
         if self._is_half_full():

@@ -455,14 +455,19 @@ func (s *sender) wait() bool {
 		s.mu.Unlock()
 		rest := s.interval
 		switch {
-		case hurries && (waits || !s.over(s.pause)):
-			rest = moment
+		case (hurries || isHalfFull) && !waits && s.over(s.pause):
+			rest = 0
 		case hurries:
-			rest = 0
-		case waits && rest < shortestPause:
+			rest = moment
+		case isHalfFull:
 			rest = shortestPause
-		case isHalfFull && !waits && s.over(s.pause):
-			rest = 0
+		case waits:
+			if retry := s.retry().Sub(begun); retry < rest {
+				rest = retry
+			}
+			if rest < shortestPause {
+				rest = shortestPause
+			}
 		}
 		if rest -= time.Since(begun); rest <= 0 {
 			return true
@@ -475,6 +480,20 @@ func (s *sender) wait() bool {
 		}
 		timer.Stop()
 	}
+}
+
+// retry is when a batch that waits may be tried again.
+func (s *sender) retry() time.Time {
+	first := s.outgoing[0].pause.full
+	for _, one := range s.outgoing {
+		if one.pause.full.Before(first) {
+			first = one.pause.full
+		}
+	}
+	if first.Before(s.pause.full) {
+		return s.pause.full
+	}
+	return first
 }
 
 // round takes what was counted, and sends it.

@@ -10,8 +10,8 @@ const MAX_ID_BYTES = 1_000;
 const MAX_DELTA = Number.MAX_SAFE_INTEGER;
 const MOST_ITEMS = 1_000; // names, or increments with ids, in a request
 const LARGEST = 256 * 1024; // bytes of a body, about. Proxies often refuse a megabyte
-const SHORTEST_PAUSE = 100; // ms until a batch that failed is tried again, while somebody waits
-const MOMENT = 20; // ms until it is looked at again whether something may be sent, while somebody waits or much is held
+const SHORTEST_PAUSE = 100; // ms until a batch that failed is tried again, while somebody waits or much is held
+const MOMENT = 20; // ms until it is looked at again whether something may be sent, while somebody waits
 const OLDEST = 7 * 86_400; // seconds after which a batch in doubt is given up: the service forgets its key after 8 days
 const SPLIT = new Set([400, 403, 413, 422, TOO_MANY]); // statuses that may be about some names of a batch
 const MOST_REFUSALS = 20; // in a row, after which it seems not to be about some names
@@ -192,6 +192,11 @@ class Sender {
     return performance.now() >= (this._hurries ? pause.shortest : pause.full);
   }
 
+  /** When a batch that waits may be tried again. */
+  get _retry() {
+    return Math.max(this._pause.full, this._outgoing.reduce((first, batch) => Math.min(first, batch.pause.full), Infinity));
+  }
+
   _later(ms) {
     clearTimeout(this._timer);
     this._timer = setTimeout(() => this._round(), Math.min(ms, LONGEST_TIMER)).unref();
@@ -214,8 +219,9 @@ class Sender {
       const waiting = this._outgoing.length > 0;
       if (!waiting && !this._held) running.delete(this);
       if (this._hurries) this._later(waiting || this._held ? MOMENT : 0);
-      else if (waiting) this._later(Math.max(this._interval, SHORTEST_PAUSE));
-      else if (this._held) this._later(2 * this._held > this._most ? MOMENT : this._interval);
+      else if (2 * this._held > this._most) this._later(SHORTEST_PAUSE);
+      else if (waiting) this._later(Math.max(Math.min(this._interval, this._retry - performance.now()), SHORTEST_PAUSE));
+      else if (this._held) this._later(this._interval);
     }
   }
 

@@ -16,10 +16,19 @@ from countersink.answers import RejectedError, UnavailableError
 from countersink.calls import header_of_caller, path_of_counter
 from countersink.transport import ONE_TRY, Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
-from countersink_server.check.load import Load
+from countersink_server.check.load import PATIENCE, Load
 from countersink_server.cli.arguments import Commands, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
-from countersink_server.cli.target import KEY, add_only_service, key_of_caller, naming_the_url, url_of, with_key
+from countersink_server.cli.target import (
+    AGAIN,
+    KEY,
+    SILENCE,
+    add_only_service,
+    key_of_caller,
+    naming_the_url,
+    url_of,
+    with_key,
+)
 from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError
 
@@ -34,6 +43,9 @@ IF_WRONG: Final = 10.0
 """The same if readings were wrong, so that the verdict is known."""
 EXACT: Final = "exact"
 NOT_KEPT: Final = "not kept"
+TOO_YOUNG: Final = "too young"
+"""Counts by time are kept, but not yet for a whole period before the check."""
+UNKNOWN: Final = "unknown"
 
 
 def add_commands(commands: Commands) -> None:
@@ -75,20 +87,25 @@ def _check(options: argparse.Namespace) -> None:
             _ = service.attempt(Request("GET", "/version"), ONE_TRY).object  # a wrong URL is said at once
             _check_key(service, load.names[0], options)
         if not options.json:
-            note(
-                f"{options.seconds:g} s of counting on {load.names[0]} to {load.names[-1]}, then some seconds until"
-                " everything is applied; minutes if the service is away"
-            )
+            minutes = (PATIENCE + APPLIED_WITHIN) / 60
+            note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
         bar = Bar()
         try:
             load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
+            values = _settled(client, load.names, ledger)
+            verdict = judged(ledger.sums, values)
+            try:
+                series, unknown = _series(client, values, begun), None
+            except CountersinkError as error:
+                series, unknown = UNKNOWN, error
+        except KeyboardInterrupt:
+            bar.end()
+            note(f"its counters remain: {load.names[0]} to {load.names[-1]}")
+            raise
         finally:
             bar.end()
-        values = _settled(client, load.names, ledger)
-        verdict = judged(ledger.sums, values)
-        series = _series(client, values, begun)
         left = _delete(client, load.names)
-    broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT}
+    broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT, TOO_YOUNG, UNKNOWN}
     found = {
         **verdict._asdict(),
         "exact_readings": ledger.exact,
@@ -99,7 +116,7 @@ def _check(options: argparse.Namespace) -> None:
         "without_answer": load.failures + load.abandoned,
         "abandoned": load.abandoned,
         "examples": ledger.examples,
-        "ok": not broken,
+        "ok": not broken and unknown is None,
     }
     if options.json:
         tell(json_of(found))
@@ -108,6 +125,8 @@ def _check(options: argparse.Namespace) -> None:
     flush()
     if broken:
         raise CountersinkError("a promise is broken")
+    if unknown is not None:
+        raise unknown
 
 
 def _check_key(service: Transport, name: str, options: argparse.Namespace) -> None:
@@ -152,7 +171,8 @@ def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: st
         tell(f"wrong: {example}")
     if left:
         tell(left)
-    tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
+    if found["ok"] or found["series"] != UNKNOWN:
+        tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
 
 
 def _fate(found: Mapping[str, Any]) -> str:
@@ -180,10 +200,17 @@ def _settled(client: Client, names: list[str], ledger: Ledger) -> Mapping[str, i
 
 def _series(client: Client, values: Mapping[str, int], begun: datetime) -> str:
     """Whether the counts by time add up to the totals, if the service keeps some."""
-    for by in LENGTHS:
+    found = NOT_KEPT
+    for by, length in LENGTHS.items():
+        period = timedelta(milliseconds=length)
         try:
+            kept = _until(partial(client.series, next(iter(values)), by), "the counts by time could not be read")
+            if kept.begin > begun - period:
+                found = TOO_YOUNG
+                continue
+            begin = max(kept.begin, begun - timedelta(days=1) - period)  # this clock and the service's may differ
             for name, value in values.items():
-                total = _total(client, name, by, begun)
+                total = _total(client, name, by, begin, begun + timedelta(days=2))
                 if total != value:
                     return f"{name} is {value}, but its counts by {by} add up to {total}"
         except RejectedError as error:
@@ -191,13 +218,12 @@ def _series(client: Client, values: Mapping[str, int], begun: datetime) -> str:
                 raise
         else:
             return EXACT
-    return NOT_KEPT
+    return found
 
 
-def _total(client: Client, name: str, by: str, begun: datetime) -> int:
+def _total(client: Client, name: str, by: str, begin: datetime, end: datetime) -> int:
     def look() -> int | None:
-        begin = begun - timedelta(days=1, milliseconds=LENGTHS[by])  # this clock and the service's may differ
-        found = client.series(name, by, begin=begin, end=begun + timedelta(days=2))
+        found = client.series(name, by, begin=begin, end=end)
         return found.total if found.exact else None
 
     return _until(look, "counts by time did not become exact")
@@ -215,13 +241,16 @@ def _delete(client: Client, names: list[str]) -> str:
 
 def _until(look: Callable[[], T | None], why: str, within: float = APPLIED_WITHIN) -> T:
     """What `look` finds, as soon as it finds something."""
-    until = time.monotonic() + within
-    said = ""
-    while time.monotonic() < until:
+    begun = time.monotonic()
+    said, say_at = "", begun + SILENCE
+    while (now := time.monotonic()) < begun + within:
         try:
             if (found := look()) is not None:
                 return found
         except UnavailableError as error:
             said = f" ({error})"
+            if now >= say_at:
+                note(f"countersink: {error} (trying again)")
+                say_at = now + AGAIN
         time.sleep(0.1)
     raise CountersinkError(f"{why} within {within:g} s after the load{said}. countersink doctor may say why")

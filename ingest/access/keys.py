@@ -277,7 +277,7 @@ def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
 
 def _flaw_of_scopes(value: Any) -> str | None:
     if type(value) is not list or not value or not {*map(str, value)} <= {*SCOPES} or len({*value}) < len(value):
-        return f"must be a list of some of {', '.join(SCOPES)}, each once"
+        return f"must be a list of some of {', '.join(SCOPES)}, each once; is {value!r:.120}"
     return None
 
 

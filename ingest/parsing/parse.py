@@ -14,7 +14,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from ingest.accept.drafts import Batch
-from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_name, whole_of
+from shared.model.words import ALL_DELTAS, MAX_SUM, Deltas, Increment, flaw_of_delta, flaw_of_name
 from shared.wire import strict_json
 from shared.wire.codec import FIELDS, MAX_ITEMS, RESERVED, Delta, Id, Name, SumOnce, added, is_plain, surely_unique
 from shared.wire.strict_json import SPACE, Flaw, flaw_of_fields
@@ -83,7 +83,14 @@ flaw_of_flag: Final = must_be("true or false", lambda value: type(value) is bool
 LONGEST: Final = 8_192
 """Bytes. The longest name and the longest id, with all their bytes percent-encoded, have 4,200."""
 _BEGINS: Final = re.compile(rb"(?:counter|delta|id)=")
+_MOST_DIGITS: Final = 4_000
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
+
+
+def whole_of(text: str) -> int | None:
+    """The whole number that the text is, in digits of ASCII. Python reads no more of them than some thousands."""
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
 
 def comes_as_form(body: bytes) -> bool:

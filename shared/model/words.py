@@ -26,7 +26,6 @@ MAX_SUM: Final = 2**61
 SHARD_FULL: Final = 2**62 - 1
 """Nothing is added to a shard with a larger |count|, so that it stays within int64."""
 
-_MOST_DIGITS: Final = 19
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -71,12 +70,6 @@ class Deltas(NamedTuple):
 
 
 ALL_DELTAS: Final = Deltas()
-
-
-def whole_of(text: str) -> int | None:
-    """The whole number that the text is: digits of ASCII, no more than an int64 has, perhaps behind a sign."""
-    digits = text[1:] if text[:1] in {"+", "-"} else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
 
 def flaw_of_delta(delta: object) -> str | None:

@@ -26,7 +26,6 @@ from shared.model.words import (
     flaw_of_delta,
     flaw_of_id,
     flaw_of_name,
-    whole_of,
 )
 from shared.wire import strict_json
 from shared.wire.strict_json import Flaw, flaw_of_fields, or_null
@@ -164,9 +163,10 @@ def _of_attributes(attributes: Mapping[str, str]) -> dict[str, Any]:
         raise UnreadableError("a message without data needs the attribute 'counter'")
     data: dict[str, Any] = {"counter": attributes["counter"]}
     if "delta" in attributes:
-        data["delta"] = whole_of(attributes["delta"])
-        if data["delta"] is None:
-            raise UnreadableError("the attribute 'delta' must be an integer")
+        try:
+            data["delta"] = int(attributes["delta"])
+        except ValueError:
+            raise UnreadableError("the attribute 'delta' must be an integer") from None
     return data
 
 

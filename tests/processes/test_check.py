@@ -74,6 +74,30 @@ async def test_a_sound_service_passes(tmp_path: Path) -> None:
             assert (await response.json())["counters"] == [], "it deleted its counters"
 
 
+async def test_counts_by_time_that_are_kept_since_a_moment_ago_are_not_judged(tmp_path: Path) -> None:
+    """A file in which others counted before."""
+    async with processes(tmp_path / "data", None) as started:
+        service = await started.start("up", "--port", "0")
+        async with aiohttp.ClientSession() as session:
+            await session.post(f"{service.url}/v1/counters/before")
+        await service.end(signal.SIGTERM)
+    async with processes(tmp_path / "data", None, **SETTINGS) as started:
+        service = await started.start("up", "--port", "0")
+        code, said, error = await ended(await begun(service.url, "--seconds", str(SECONDS)))
+        assert (code, error, said["series"], said["ok"]) == (0, "", "too young", True)
+
+
+async def test_it_says_which_counters_remain_if_it_is_stopped(tmp_path: Path) -> None:
+    async with processes(tmp_path / "data", None) as started:
+        service = await started.start("up", "--port", "0")
+        check = await begun(service.url, "--seconds", "60")
+        await counting(check, service.url)
+        check.send_signal(signal.SIGINT)
+        code, said, error = await ended(check)
+        assert (code, said) == (130, {})
+        assert error.startswith("its counters remain: check:")
+
+
 async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
     history = tmp_path / "history.edn"
     async with processes(tmp_path / "data", None, **SETTINGS) as started:

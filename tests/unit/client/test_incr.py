@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from countersink import AsyncClient, Client, RejectedError, rules
+from countersink.sender import MOMENT, NONE, Pause
 from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
@@ -306,6 +307,26 @@ async def test_a_client_that_is_half_full_sends_before_its_interval_is_over() ->
             client.incr(f"n{number}")
         async with asyncio.timeout(WHOLE / 2):
             await server.until_asked()
+
+
+async def test_a_client_that_may_hold_little_is_half_full_soon_and_tries_again_before_its_interval_is_over() -> None:
+    async with asking(problem(503, "away", Retry_After="0"), accepted(), interval=WHOLE, most=4) as (server, client):
+        for name in "abc":
+            client.incr(name)
+        async with asyncio.timeout(WHOLE / 2):
+            await server.until_asked(2)
+
+
+async def test_it_waits_while_nothing_may_be_sent_though_somebody_flushes() -> None:
+    async with asking(interval=WHOLE) as (_, client):
+        sender = client._client._sender
+        sender._pause = Pause(time.monotonic() + WHOLE, time.monotonic() + WHOLE)
+        flush = asyncio.create_task(client.flush(0.1))
+        while not sender._flushes:
+            await asyncio.sleep(0.001)
+        assert sender._due(1.0) == 1.0 + MOMENT
+        sender._pause = NONE
+        await flush
 
 
 async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
