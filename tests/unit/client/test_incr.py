@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from countersink import AsyncClient, Client, RejectedError, rules
-from countersink.sender import MOMENT, NONE, Pause
+from countersink.interrupts import Moment
+from countersink.sender import MOMENT, Pause
 from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
@@ -317,16 +318,12 @@ async def test_a_client_that_may_hold_little_is_half_full_soon_and_tries_again_b
             await server.until_asked(2)
 
 
-async def test_it_waits_while_nothing_may_be_sent_though_somebody_flushes() -> None:
-    async with asking(interval=WHOLE) as (_, client):
-        sender = client._client._sender
-        sender._pause = Pause(time.monotonic() + WHOLE, time.monotonic() + WHOLE)
-        flush = asyncio.create_task(client.flush(0.1))
-        while not sender._flushes:
-            await asyncio.sleep(0.001)
-        assert sender._due(1.0) == 1.0 + MOMENT
-        sender._pause = NONE
-        await flush
+def test_while_nothing_may_be_sent_a_flush_does_not_keep_the_thread_busy() -> None:
+    with Client("http://127.0.0.1:1", interval=WHOLE) as client:
+        client._sender._flushes.add(Moment())
+        assert client._sender._due(1.0) == 1.0
+        client._sender._pause = Pause(time.monotonic() + WHOLE, time.monotonic() + WHOLE)
+        assert client._sender._due(1.0) == 1.0 + MOMENT
 
 
 async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
