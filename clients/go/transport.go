@@ -22,6 +22,7 @@ const (
 	oneTry            = 10 * time.Second // after which an attempt is given up and repeated
 	longestConnect    = 5 * time.Second
 	longestRetryAfter = time.Hour
+	noPath            = "there is no such path"
 	firstPause        = 50 * time.Millisecond
 	longestPause      = 5 * time.Second
 	largestAnswer     = 64 << 20
@@ -72,6 +73,7 @@ type request struct {
 type transport struct {
 	http   *http.Client
 	url    string
+	path   string // of the URL
 	shown  string
 	header http.Header
 	key    func(context.Context) (string, error)
@@ -115,7 +117,7 @@ func newTransport(address string, options Options) (*transport, error) {
 	for name, values := range options.Header {
 		it.header[http.CanonicalHeaderKey(name)] = values
 	}
-	it.url = strings.TrimRight(parts.String(), "/")
+	it.url, it.path = strings.TrimRight(parts.String(), "/"), strings.TrimRight(parts.Path, "/")
 	round := options.Transport
 	if round == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
@@ -223,6 +225,9 @@ func (t *transport) check(answer *http.Response, said []byte) *Error {
 	}
 	if json.Unmarshal(said, &problem) != nil || problem.Detail == "" {
 		problem.Detail = fmt.Sprintf("%s answered %s, not as Countersink does: is the URL right?", t.shown, answer.Status)
+	}
+	if t.path != "" && strings.HasPrefix(problem.Detail, noPath) {
+		problem.Detail = fmt.Sprintf("%s at %s: leave %s out of the URL, unless a proxy removes it", noPath, t.shown, t.path)
 	}
 	failed := &Error{Status: status, Field: problem.Field, Detail: problem.Detail, counters: problem.Counters}
 	failed.maybeAccepted = status >= 500

@@ -20,7 +20,9 @@ class Client {
   #patience;
   #readPatience;
 
-  constructor(url, { key, interval = 200, most = 100_000, patience, headers, tls } = {}) {
+  constructor(url, options = {}) {
+    if (typeof options !== "object") throw new TypeError("the options must be an object: new Client(url, { key })");
+    const { key, interval = 200, most = 100_000, patience, headers, tls } = options;
     for (const [name, value] of Object.entries({ interval, most, patience: patience ?? PATIENCE })) {
       if (!(typeof value === "number" && value >= 0)) throw new TypeError(`${name} must be a number, 0 or more`);
     }

@@ -5,6 +5,7 @@ const http = require("node:http");
 const https = require("node:https");
 
 const AGAIN = new Set([408, 425, 429, 500, 502, 503, 504, 507]); // statuses after which the same request may succeed
+const NO_PATH = "there is no such path";
 const UNAUTHORIZED = 401;
 const TOO_MANY = 429; // surely not accepted, and may be later
 const ONE_TRY = 10_000; // ms after which an attempt is given up and repeated
@@ -214,14 +215,17 @@ class Transport {
   _check(answer, said) {
     const status = answer.statusCode;
     if (status >= 200 && status < 300) return;
-    const { detail, field = null, counters } = objectOf(said) ?? {};
-    const unknown = `${this.shown} answered ${status}, not as Countersink does: is the URL right?`;
+    const { detail: reason, field = null, counters } = objectOf(said) ?? {};
+    let detail = reason ?? `${this.shown} answered ${status}, not as Countersink does: is the URL right?`;
+    if (this._path && detail.startsWith(NO_PATH)) {
+      detail = `${NO_PATH} at ${this.shown}: leave ${this._path} out of the URL, unless a proxy removes it`;
+    }
     const named = Array.isArray(counters) ? counters.filter((one) => typeof one === "string") : [];
     const told = { status, field, counters: named, maybeAccepted: status >= 500 };
     const renews = this._key !== undefined && status === UNAUTHORIZED; // the next key may be valid
-    if (!AGAIN.has(status) && !renews) throw new RejectedError(detail ?? unknown, told);
+    if (!AGAIN.has(status) && !renews) throw new RejectedError(detail, told);
     told.maybeAccepted = status !== TOO_MANY && !renews;
-    throw new UnavailableError(detail ?? unknown, { ...told, retryAfter: retryAfterOf(answer.headers) });
+    throw new UnavailableError(detail, { ...told, retryAfter: retryAfterOf(answer.headers) });
   }
 }
 

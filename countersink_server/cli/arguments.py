@@ -65,7 +65,8 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, more = super().parse_known_args(args, namespace)
         if more:
-            self.error(f"unrecognized arguments: {' '.join(more)}")
+            hint = "" if more[0].startswith("-") else " (put a name with spaces in quotes; --help lists the options)"
+            self.error(f"unrecognized arguments: {' '.join(more)}{hint}")
         return options, more
 
 

@@ -18,7 +18,9 @@ from tests.clients import broken
 from tests.clients.broken import BROKEN
 from tests.clients.drivers import BUILDS, FOLDER, LONGEST, Built, Driver, command_in
 from tests.clients.faulty import Asked, Fault, Faulty, faulty
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
+from tests.needs import program
 from tests.processes.harness import Processes, Running, processes
 
 Scenario = Mapping[str, Any]
@@ -115,6 +117,25 @@ async def test_a_client_keeps_its_promises(
     language: str, scenario: Scenario, built: Callable[[str], Path], there: Processes
 ) -> None:
     await play(scenario, command_in(built(language)), there)
+
+
+@pytest.mark.parametrize("language", BUILDS)
+async def test_a_client_says_what_to_leave_out_of_its_url(
+    language: str, built: Callable[[str], Path], there: Processes
+) -> None:
+    service = await there.start("up", "--port", "0")
+    driver = await Driver.start(command_in(built(language)), {"url": f"{service.url}/v1/"})
+    answer = await driver.do("get", {"name": "a"})
+    assert f"at {service.url}/v1: leave /v1 out of the URL" in answer["error"]
+    await driver.end("return")
+
+
+def test_the_client_for_node_says_how_a_key_is_given(built: Callable[[str], Path]) -> None:
+    told = (
+        "try { new (require('countersink').Client)('http://a', 'csk_x') } catch (error) { console.log(error.message) }"
+    )
+    said = run(program("node"), "-e", told, cwd=built("node"))
+    assert said == "the options must be an object: new Client(url, { key })\n"
 
 
 async def play(scenario: Scenario, command: Built, there: Processes) -> None:

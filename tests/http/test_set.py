@@ -290,5 +290,5 @@ async def test_a_path_behind_a_counter_that_is_not_there_names_what_is(service: 
     for path in ("/v1/counters/a/set", "/v1/counters/a/b"):
         answer = await service.post(path, b'{"value": 1}')
         assert answer.status == 404
-        assert 'PUT /v1/counters/NAME {"value": 1} sets a counter' in answer.json["detail"]
-        assert "write a '/' in its name as %2F" in answer.json["detail"]
+        assert 'PUT /v1/counters/NAME {"value": 1} sets it' in answer.json["detail"]
+        assert "write a '/' in the name of a counter as %2F" in answer.json["detail"]
