@@ -36,7 +36,18 @@ SECONDS: Final = 1
 
 
 async def begun(url: str, *arguments: str) -> Process:
-    command = (sys.executable, "-m", "countersink", "check", "--url", url, "--json", *arguments)
+    command = (
+        "env",
+        "--default-signal=INT",
+        sys.executable,
+        "-m",
+        "countersink",
+        "check",
+        "--url",
+        url,
+        "--json",
+        *arguments,
+    )
     return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
 
 
