@@ -132,7 +132,7 @@ class Sender {
     if (id === undefined) this._sums.set(key, { counter, delta, calls: 1 });
     else this._items.set(key, { counter, delta, id, calls: 1 });
     running.add(this);
-    const becomesHalfFull = this._held === Math.floor(this._most / 2) + 1;
+    const becomesHalfFull = this._isHalfFull && 2 * (this._held - 1) <= this._most;
     if (!this._works && (!this._timer || becomesHalfFull)) this._later(becomesHalfFull ? 0 : this._interval);
     return undefined;
   }
@@ -184,6 +184,10 @@ class Sender {
     return this._sums.size + this._items.size;
   }
 
+  get _isHalfFull() {
+    return 2 * this._held > this._most;
+  }
+
   get _hurries() {
     return this._flushes.size > 0;
   }
@@ -219,7 +223,7 @@ class Sender {
       const waiting = this._outgoing.length > 0;
       if (!waiting && !this._held) running.delete(this);
       if (this._hurries) this._later(waiting || this._held ? MOMENT : 0);
-      else if (2 * this._held > this._most) this._later(SHORTEST_PAUSE);
+      else if (this._isHalfFull) this._later(SHORTEST_PAUSE);
       else if (waiting) this._later(Math.max(Math.min(this._interval, this._retry - performance.now()), SHORTEST_PAUSE));
       else if (this._held) this._later(this._interval);
     }

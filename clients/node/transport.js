@@ -216,7 +216,7 @@ class Transport {
     const status = answer.statusCode;
     if (status >= 200 && status < 300) return;
     const { detail: reason, field = null, counters } = objectOf(said) ?? {};
-    let detail = reason ?? `${this.shown} answered ${status}, not as Countersink does: is the URL right?`;
+    let detail = String(reason ?? `${this.shown} answered ${status}, not as Countersink does: is the URL right?`);
     if (this._path && detail.startsWith(NO_PATH)) {
       detail = `${NO_PATH} at ${this.shown}: leave ${this._path} out of the URL, unless a proxy removes it`;
     }

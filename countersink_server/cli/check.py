@@ -89,9 +89,8 @@ def _check(options: argparse.Namespace) -> None:
         if not options.json:
             minutes = (PATIENCE + APPLIED_WITHIN) / 60
             note(f"{options.seconds:g} s of counting, then up to {minutes:g} minutes until everything is applied")
-        bar = Bar()
         try:
-            load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
+            _count(load, ledger, options)
             values = _settled(client, load.names, ledger)
             verdict = judged(ledger.sums, values)
             try:
@@ -99,11 +98,8 @@ def _check(options: argparse.Namespace) -> None:
             except CountersinkError as error:
                 series, unknown = UNKNOWN, error
         except KeyboardInterrupt:
-            bar.end()
             note(f"its counters remain: {load.names[0]} to {load.names[-1]}")
             raise
-        finally:
-            bar.end()
         left = _delete(client, load.names)
     broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT, TOO_YOUNG, UNKNOWN}
     found = {
@@ -122,6 +118,8 @@ def _check(options: argparse.Namespace) -> None:
         tell(json_of(found))
     else:
         _report(verdict, ledger, found, left)
+        if broken or found["ok"]:
+            tell("A PROMISE IS BROKEN" if broken else "every promise was kept")
     flush()
     if broken:
         raise CountersinkError("a promise is broken")
@@ -144,6 +142,14 @@ def _check_key(service: Transport, name: str, options: argparse.Namespace) -> No
             if name in str(error):
                 said += ". If it may count under another prefix, add --prefix"
             raise CountersinkError(said) from error
+
+
+def _count(load: Load, ledger: Ledger, options: argparse.Namespace) -> None:
+    bar = Bar()
+    try:
+        load.run(options.seconds, options.clients, lambda: bar.write(_progress(ledger, load)))
+    finally:
+        bar.end()
 
 
 def _progress(ledger: Ledger, load: Load) -> str:
@@ -171,8 +177,6 @@ def _report(verdict: Verdict, ledger: Ledger, found: Mapping[str, Any], left: st
         tell(f"wrong: {example}")
     if left:
         tell(left)
-    if found["ok"] or found["series"] != UNKNOWN:
-        tell("every promise was kept" if found["ok"] else "A PROMISE IS BROKEN")
 
 
 def _fate(found: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
 from countersink import Client
 from tests.clients import broken
@@ -22,6 +23,7 @@ from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
 from tests.needs import program
 from tests.processes.harness import Processes, Running, processes
+from tests.world.serving import serving
 
 Scenario = Mapping[str, Any]
 SCENARIOS: Final[list[Scenario]] = json.loads((FOLDER / "scenarios.json").read_text())
@@ -128,6 +130,20 @@ async def test_a_client_says_what_to_leave_out_of_its_url(
     answer = await driver.do("get", {"name": "a"})
     assert f"at {service.url}/v1: leave /v1 out of the URL" in answer["error"]
     await driver.end("return")
+
+
+@pytest.mark.parametrize("language", BUILDS)
+async def test_what_another_program_answers_is_an_error_of_the_request(
+    language: str, built: Callable[[str], Path]
+) -> None:
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.json_response({"detail": ["what is wrong"]}, status=422)
+
+    async with serving(web.ServerRunner(web.Server(answer))) as port:
+        driver = await Driver.start(command_in(built(language)), {"url": f"http://127.0.0.1:{port}/elsewhere"})
+        said = await driver.do("get", {"name": "a"})
+        assert said["status"] == 422
+        await driver.end("return")
 
 
 def test_the_client_for_node_says_how_a_key_is_given(built: Callable[[str], Path]) -> None:

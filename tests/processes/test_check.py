@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from tests.cli.running import COUNTERSINK
 from tests.meta.checkout import ROOT
 from tests.mutations.mutation import MUTATIONS
 from tests.mutations.services import CHECK
@@ -36,18 +36,7 @@ SECONDS: Final = 1
 
 
 async def begun(url: str, *arguments: str) -> Process:
-    command = (
-        "env",
-        "--default-signal=INT",
-        sys.executable,
-        "-m",
-        "countersink",
-        "check",
-        "--url",
-        url,
-        "--json",
-        *arguments,
-    )
+    command = ("env", "--default-signal=INT", *COUNTERSINK, "check", "--url", url, "--json", *arguments)
     return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
 
 

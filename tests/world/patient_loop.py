@@ -16,8 +16,8 @@ Events = list[tuple[selectors.SelectorKey, int]]
 
 
 class TidyLoop(asyncio.SelectorEventLoop):
-    """Closes connections that it accepted while their server closed: nobody else has them, and a later test would get
-    the warning.
+    """Closes the accepted connections that are still open at its end. A server that closes may accept one more, which
+    nobody else closes, and a later test would get the warning.
     """
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class World:
         await self.store.apply(Commit((receipt,), (ShardAdd(name, shard, delta, shard + 1),)))
 
     async def begin(self) -> None:
-        """From now on, commits owe what is to be told, and nothing from before is left."""
+        """Open the feed. Each later commit writes what it owes, and no earlier row is left."""
         assert await self.book.open(TOLD)
         while await self.book.sweep():
             pass
