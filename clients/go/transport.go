@@ -203,6 +203,12 @@ func (t *transport) failure(err error, maybeAccepted bool) *Error {
 		err = of.Err
 	}
 	detail := fmt.Sprintf("no answer from %s: %v. Is it running, and is the URL right?", t.shown, err)
+	if said := err.Error(); strings.Contains(said, "HTTP response to HTTPS client") {
+		plain := strings.Replace(t.shown, "https", "http", 1)
+		detail = fmt.Sprintf("%s does not speak TLS: write %s, or the port that does", t.shown, plain)
+	} else if strings.Contains(said, "x509: ") {
+		detail = fmt.Sprintf("the certificate of %s is not trusted: %v. Set SSL_CERT_FILE to a file with the authority that signed it", t.shown, err)
+	}
 	return &Error{Unavailable: true, Detail: detail, maybeAccepted: maybeAccepted}
 }
 

@@ -207,7 +207,13 @@ class Transport {
   }
 
   _failure(error, maybeAccepted) {
-    const why = `no answer from ${this.shown}: ${error.message || error.code}. Is it running, and is the URL right?`;
+    const said = error.message || error.code;
+    let why = `no answer from ${this.shown}: ${said}. Is it running, and is the URL right?`;
+    if (said.includes("wrong version number")) {
+      why = `${this.shown} does not speak TLS: write ${this.shown.replace(/^https/, "http")}, or the port that does`;
+    } else if (error.code?.includes("CERT") || error.code?.startsWith("UNABLE_TO_")) {
+      why = `the certificate of ${this.shown} is not trusted: ${said}. Give the authority that signed it as tls.ca`;
+    }
     return new UnavailableError(why, { maybeAccepted });
   }
 

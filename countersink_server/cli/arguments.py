@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
@@ -47,6 +48,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
 HELPS: Final = {name: help_ for commands in COMMANDS.values() for name, help_ in commands.items()}
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 (it has no other name)
 LINES: Final = "print one JSON object per line"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,100}")
 WIDEST: Final = 100
 """Columns of a help, however wide the terminal is."""
 
@@ -101,11 +103,17 @@ class Refused(argparse.Action):
         parser.error(f"argument {self.option_strings[0]}: {self._instead}")
 
 
+def integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):  # int() also takes 1_000
+        raise argparse.ArgumentTypeError(f"must be a whole number, is {text!r}")
+    return int(text)
+
+
 def whole(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if least <= int(text) <= most:
-                return int(text)
+        with contextlib.suppress(argparse.ArgumentTypeError):
+            if least <= integer(text) <= most:
+                return integer(text)
         raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, is {text!r}")
 
     return read

@@ -97,10 +97,10 @@ def _check(options: argparse.Namespace) -> None:
                 series, unknown = _series(client, values, begun), None
             except CountersinkError as error:
                 series, unknown = UNKNOWN, error
+            left = _delete(client, load.names, ledger)
         except KeyboardInterrupt:
-            note(f"its counters remain: {load.names[0]} to {load.names[-1]}")
+            note(f"its counters may remain: {load.names[0]} to {load.names[-1]}")
             raise
-        left = _delete(client, load.names)
     broken = verdict.lost or verdict.doubled or ledger.wrong or series not in {EXACT, NOT_KEPT, TOO_YOUNG, UNKNOWN}
     found = {
         **verdict._asdict(),
@@ -191,7 +191,12 @@ def _settled(client: Client, names: list[str], ledger: Ledger) -> Mapping[str, i
 
     def look() -> Mapping[str, int] | None:
         found = client.get_many(names, max_age=0)
-        return None if any(one.pending for one in found) else {one.name: one.value for one in found}
+        values = {one.name: one.value for one in found}
+        # If readings are not exact, other processes may hold what is missing.
+        early = any(one.pending for one in found) or (
+            not all(one.exact for one in found) and judged(ledger.sums, values).lost
+        )
+        return None if early else values
 
     try:
         return _until(look, "not everything was applied", within)
@@ -233,11 +238,12 @@ def _total(client: Client, name: str, by: str, begin: datetime, end: datetime) -
     return _until(look, "counts by time did not become exact")
 
 
-def _delete(client: Client, names: list[str]) -> str:
+def _delete(client: Client, names: list[str], ledger: Ledger) -> str:
     """Remove the counters. Returns what to do if the key may not, or if they can't be read exactly just now."""
+    within = APPLIED_WITHIN if ledger.exact else IF_WRONG  # a service that never reads exactly deletes nothing
     try:
         for name in names:
-            _until(partial(client.delete, name), "no counter was deleted")
+            _until(partial(client.delete, name), "no counter was deleted", within)
     except (RejectedError, CountersinkError) as error:
         return f"its counters remain ({error}): delete {names[0]} to {names[-1]}"
     return ""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from countersink import AsyncClient, Counter, RejectedError, UnavailableError
-from countersink_server.cli.arguments import LINES, Commands, command, duration, seconds, whole
+from countersink_server.cli.arguments import LINES, Commands, command, duration, integer, seconds, whole
 from countersink_server.cli.output import flush, json_of, note, tell
 from countersink_server.cli.target import (
     KEY,
@@ -40,7 +40,7 @@ def add_commands(commands: Commands) -> None:
         "Add to a counter. If there is no answer, the command repeats the request, and it counts once all the same.",
     )
     incr.add_argument("name", **_NAME)
-    incr.add_argument("--by", type=int, default=1, metavar="N", help="the number to add; may be negative [1]")
+    incr.add_argument("--by", type=integer, default=1, metavar="N", help="the number to add; may be negative [1]")
     incr.add_argument("--id", help="id of the increment, which counts once however often you send it [a new id]")
 
     incr.add_argument(
@@ -80,7 +80,7 @@ def add_commands(commands: Commands) -> None:
         "Set a counter to a value, and print its value before. Every increment that was accepted earlier is part of the"
         " value before; later increments add to the new one.",
     )
-    set_.add_argument("value", type=int, metavar="VALUE")
+    set_.add_argument("value", type=integer, metavar="VALUE")
     _add_change(
         commands,
         "reset",
@@ -101,8 +101,8 @@ def add_commands(commands: Commands) -> None:
     )
     shards.add_argument("name", **_NAME)
     number = shards.add_mutually_exclusive_group(required=True)
-    number.add_argument("number", nargs="?", type=int, metavar="N", help="give it at least N shards")
-    number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
+    number.add_argument("number", nargs="?", type=integer, metavar="N", help="give it at least N shards")
+    number.add_argument("--compact", type=integer, metavar="N", help="give it exactly N shards, even if it has more")
 
 
 def _add_change(commands: Commands, name: str, description: str) -> argparse.ArgumentParser:

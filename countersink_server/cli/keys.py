@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from countersink_server.cli.arguments import HELPS, LINES, Commands, command
+from countersink_server.cli.arguments import HELPS, LINES, Commands, command, integer
 from countersink_server.cli.output import json_of, note, replacing, tell
 from countersink_server.cli.target import add_neither
 from ingest.access.keys import (
@@ -120,11 +120,11 @@ def add_commands(commands: Commands) -> None:
         " --rate, at least 1; without --rate 10]",
     )
     new.add_argument(
-        "--max-delta", type=int, metavar="N", help="for a publishable key: the largest delta; the smallest is 1 [1]"
+        "--max-delta", type=integer, metavar="N", help="for a publishable key: the largest delta; the smallest is 1 [1]"
     )
     new.add_argument(
         "--max-new",
-        type=int,
+        type=integer,
         metavar="N",
         help="for a publishable key: maximum number of new counters an hour, in each ingest process; one client may"
         " make as many as it leaves free for others [1000]",

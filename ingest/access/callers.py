@@ -92,6 +92,8 @@ class Credentials(NamedTuple):
         return sum(map(len, texts))
 
 
+MOST_NAMED: Final = 5
+"""Prefixes of a key that an error names."""
 NONE: Final = Credentials(None, "", False, False, "", (), ())
 """The credentials of a connection that does not speak HTTP."""
 
@@ -228,7 +230,11 @@ class Caller(NamedTuple):
 
     def check_prefix(self, prefix: str) -> None:
         if self.key is not None and not self.key.has_all(prefix):
-            raise Problem(403, f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}")
+            raise Problem(
+                403,
+                f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}, only"
+                f" {_allowed(self.key)}",
+            )
 
     def has(self, name: str) -> bool:
         """Whether the counter is the caller's."""
@@ -333,7 +339,12 @@ CALLER: Final["web.RequestKey[Caller]"] = (
 
 def check_name(key: Key, name: str) -> None:
     if not key.has(name):
-        raise Problem(403, f"the key {key.id} may not use the counter {name[:100]!r}")
+        raise Problem(403, f"the key {key.id} may not use the counter {name[:100]!r}, only {_allowed(key)}")
+
+
+def _allowed(key: Key) -> str:
+    some = [repr(prefix[:100]) for prefix in key.prefixes[:MOST_NAMED]]
+    return f"those under {' or '.join(some)}" + (" and other prefixes" if len(key.prefixes) > MOST_NAMED else "")
 
 
 # Logs what is done with the scope admin: who, what, from where.

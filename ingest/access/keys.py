@@ -255,7 +255,8 @@ def _key_of(entry: object) -> Key:
     elif not {*key.scopes} <= {*for_pages()}:
         raise SettingsError(f"{name}: a publishable key may have no scopes but {', '.join(for_pages())}")
     elif not key.prefixes or not key.origins:
-        raise SettingsError(f"{name}: a publishable key needs {'origins' if key.prefixes else 'prefixes'}")
+        lacks = "origins (--origin)" if key.prefixes else "prefixes (--prefix)"
+        raise SettingsError(f"{name}: a publishable key needs {lacks}")
     return key
 
 

@@ -44,6 +44,12 @@ def _each(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return lambda text: tuple(read(word.strip()) for word in text.split(",")) if text else ()
 
 
+def _flaw_of_prefix(prefix: str) -> str | None:
+    if prefix.endswith("*"):  # the rule would be for names with this character, and seem to do nothing
+        return "ends with '*': leave it out, as a prefix is the beginning of names"
+    return flaw_of_size(prefix, MAX_NAME_BYTES)
+
+
 def of_prefixes(
     example: str, separator: str = ","
 ) -> Callable[[Callable[[str, str], Rule]], Callable[[str], tuple[Rule, ...]]]:
@@ -57,7 +63,7 @@ def of_prefixes(
             try:
                 if not equals:
                     raise ValueError(f"must be a prefix, '=' and a rule, as in {example}")
-                if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
+                if flaw := _flaw_of_prefix(prefix):
                     raise ValueError(f"has a prefix that {flaw}")
                 return read(prefix, rest)
             except ValueError as error:
@@ -110,7 +116,7 @@ def audiences(word: str) -> str:
 def prefixes(word: str) -> str:
     if not word:
         raise ValueError("a prefix must not be empty")
-    if flaw := flaw_of_size(word, MAX_NAME_BYTES):
+    if flaw := _flaw_of_prefix(word):
         raise ValueError(f"{word!r} {flaw}")
     return word
 

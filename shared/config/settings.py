@@ -92,7 +92,7 @@ def rules_of(text: str) -> Rules:
 def _kept(word: str) -> tuple[str, Millis]:
     by, _, retention = word.partition("/")
     if by not in LENGTHS:
-        raise ValueError(f"{by!r} must be {' or '.join(LENGTHS)}")
+        raise ValueError(f"{word!r} must be {' or '.join(LENGTHS)}, and how long to keep it, as in hour/90d")
     try:
         kept = duration_of(retention)
     except ValueError:

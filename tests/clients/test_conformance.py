@@ -133,6 +133,18 @@ async def test_a_client_says_what_to_leave_out_of_its_url(
 
 
 @pytest.mark.parametrize("language", BUILDS)
+async def test_a_client_says_that_the_service_does_not_speak_tls(
+    language: str, built: Callable[[str], Path], there: Processes
+) -> None:
+    service = await there.start("up", "--port", "0")
+    url = service.url.replace("http://", "https://")
+    driver = await Driver.start(command_in(built(language)), {"url": url, "patience": 0.5})
+    answer = await driver.do("get", {"name": "a"})
+    assert f"{url} does not speak TLS: write {service.url}, or the port that does" in answer["error"]
+    await driver.end("return")
+
+
+@pytest.mark.parametrize("language", BUILDS)
 async def test_what_another_program_answers_is_an_error_of_the_request(
     language: str, built: Callable[[str], Path]
 ) -> None:

@@ -158,6 +158,12 @@ def test_a_wrong_rule_is_one_line_that_names_the_variable(variable: str, text: s
     assert "\n" not in str(wrong.value)
 
 
+def test_a_prefix_needs_no_asterisk() -> None:
+    for name, text in (("FEED", "page:*=1s"), ("MAX_COUNTERS", "*=5"), ("BADGES", "page:,post:*")):
+        with pytest.raises(SettingsError, match=r"ends with '\*': leave it out, as a prefix is the beginning of names"):
+            Settings.read(TO | {f"COUNTERSINK_{name}": text})
+
+
 def test_rules_need_a_receiver_and_a_receiver_rules() -> None:
     for half in (TO, {"COUNTERSINK_FEED": "=1s"}, {"COUNTERSINK_THRESHOLDS": "=at 1"}):
         with pytest.raises(SettingsError, match="COUNTERSINK_FEED_TO"):
