@@ -20,11 +20,7 @@ from countersink.sender import MOMENT, Pause
 from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
-from tests.unit.client.scripted import Asked, Scripted, accepted, asking, problem, says, scripted
-
-FAST = 0.01
-WHOLE = 60.0
-"""A flush sends at once, so that no pause of the machine divides what is sent together."""
+from tests.unit.client.scripted import FAST, WHOLE, Asked, Scripted, accepted, asking, problem, says, scripted
 
 
 @pytest.fixture
