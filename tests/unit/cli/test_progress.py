@@ -14,6 +14,7 @@ from countersink_server.cli import target
 from countersink_server.cli.main import main
 from countersink_server.cli.output import Bar, JobPace, lasting, line
 from countersink_server.cli.target import PatientClient
+from tests.http.both_ways import poll
 from tests.unit.client.scripted import COUNTER, problem, says, scripted
 
 
@@ -43,8 +44,7 @@ async def test_it_says_what_is_wrong_and_that_it_is_over(monkeypatch: pytest.Mon
         PatientClient(server.url, patience=60, shown="it", say=said.append) as client,
     ):
         asked = asyncio.create_task(client.get("a"))
-        while len(said) < 2:
-            await asyncio.sleep(0.01)
+        await poll(lambda: len(said) >= 2)
         server.script[:] = [says(200, COUNTER)]
         await asked
     *trying, last = said
@@ -75,8 +75,7 @@ async def test_a_service_that_hangs_is_waited_for_aloud(monkeypatch: pytest.Monk
         PatientClient(server.url, patience=float("inf"), shown="http://here", say=said.append) as client,
     ):
         asked = asyncio.create_task(client.get("a"))
-        while not said:
-            await asyncio.sleep(0.01)
+        await poll(lambda: said)
         asked.cancel()
     assert said == ["countersink: waiting for an answer from http://here"]
 

@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import inspect
 import json
+import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
 from countersink import AsyncClient
+from tests.http.both_ways import poll
 
 RECEIPT = {"accepted": 1, "receipt": "r"}
 COUNTER = {"name": "a", "value": 1, "applied": 1, "pending": 0, "exact": True, "shards": 1, "exists": True}
@@ -47,9 +49,7 @@ class Scripted:
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_asked(self, times: int = 1) -> None:
-        async with asyncio.timeout(60):
-            while len(self.asked) < times:
-                await asyncio.sleep(0.01)
+        await poll(lambda: len(self.asked) >= times)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
@@ -86,6 +86,17 @@ async def serving(serve: Serve) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def alarms(handle: Callable[..., None]) -> Iterator[None]:
+    """Each SIGALRM calls this. None comes any more at the end."""
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def saying(said: bytes) -> Serve:

@@ -19,6 +19,7 @@ import pytest
 
 from countersink import Client
 from countersink.transport import Answer, Request, Transport
+from tests.unit.client.scripted import alarms
 
 LONG: Final = 20.0
 CROWDED: Final = 100
@@ -258,9 +259,8 @@ def test_alarms_that_raise_while_the_program_counts_lose_nothing(service: Any) -
     def handle(*_: object) -> None:
         raise HandledError
 
-    before = signal.signal(signal.SIGALRM, handle)
     until_then = time.monotonic() + LONG
-    try:
+    with alarms(handle):
         while raised < 300:
             assert time.monotonic() < until_then
             try:
@@ -273,9 +273,6 @@ def test_alarms_that_raise_while_the_program_counts_lose_nothing(service: Any) -
                         client.flush(LONG)
             except HandledError:
                 raised += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert client.flush(LONG)
     assert client.dropped == 0
     assert ended <= there.counted["a"] <= begun
@@ -293,8 +290,7 @@ def test_a_signal_handler_that_flushes_sends_everything(service: Any, other: boo
         now = counted
         told.append((now, client.flush(LONG), there.counted["a"]))
 
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
+    with alarms(handle):
         for _ in range(24):
             if other:
                 there.open = False
@@ -304,9 +300,6 @@ def test_a_signal_handler_that_flushes_sends_everything(service: Any, other: boo
             while len(told) == number:
                 client.incr("a")
                 counted += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert client.flush(LONG)
     assert there.counted["a"] == counted
     assert client.dropped == 0
@@ -326,7 +319,7 @@ def test_a_flush_in_a_handler_does_not_wait_for_a_log_that_its_thread_is_writing
         client.incr("a")
         assert client.flush(LONG)
     assert there.counted == {"a": 1}
-    until(lambda: any("dropped 1" in record.getMessage() for record in caplog.records))
+    until(lambda: "dropped 1" in caplog.text)
     assert client.close(LONG)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from countersink import AsyncClient, Client, RejectedError, RequestError, UnavailableError, transport
 from countersink.interrupts import start
+from tests.http.both_ways import poll
 from tests.unit.client.scripted import COUNTER, accepted, asked_on, asking, problem, saying, says, scripted, serving
 
 
@@ -225,9 +226,7 @@ async def test_a_finalizer_that_runs_in_a_thread_of_the_client_does_not_wait_for
         told.append(client.close(600))
 
     assert start(finalize)
-    async with asyncio.timeout(60):
-        while len(told) < 2:
-            await asyncio.sleep(0.01)
+    await poll(lambda: len(told) == 2)
     assert told == [False, False]
     await asyncio.to_thread(client.close, 0)
 
@@ -361,8 +360,7 @@ async def test_a_fork_while_another_thread_reads_an_answer_does_not_hang_the_chi
     async with serving(serve) as url:
         client = Client(url, patience=0)
         asking = asyncio.create_task(asyncio.to_thread(ask))
-        while "readinto" not in _running_in(ask):  # which the buffer calls, and holds its lock meanwhile
-            await asyncio.sleep(0.01)
+        await poll(lambda: "readinto" in _running_in(ask))  # which the buffer calls, and holds its lock meanwhile
         pid = os.fork()
         if not pid:
             os._exit(0)
