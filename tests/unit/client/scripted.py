@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import inspect
 import json
-import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,17 +85,6 @@ async def serving(serve: Serve) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-@contextlib.contextmanager
-def alarms(handle: Callable[..., None]) -> Iterator[None]:
-    """Each SIGALRM calls this. None comes any more at the end."""
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def saying(said: bytes) -> Serve:

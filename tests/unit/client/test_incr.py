@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
 from tests.http.both_ways import poll
-from tests.unit.client.scripted import FAST, WHOLE, Asked, Scripted, accepted, alarms, asking, problem, says, scripted
+from tests.unit.client.scripted import FAST, WHOLE, Asked, Scripted, accepted, asking, problem, says, scripted
 
 
 @pytest.fixture
@@ -403,25 +402,6 @@ async def test_many_threads_count_exactly(server: Scripted) -> None:
         assert await client.flush(60)
         assert client.dropped == 0
     assert sums(server) == {"all": 48_000} | {f"{number}": 12_000 for number in range(4)}
-
-
-async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted) -> None:
-    async with AsyncClient(server.url, interval=WHOLE) as client:
-        signals = 0
-
-        def handle(*_: object) -> None:
-            nonlocal signals
-            signals += 1
-            client.incr("signals")
-            client.incr("all", 2)
-
-        with alarms(handle):
-            signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-            for _ in range(100_000):
-                client.incr("all")
-        assert await client.flush(60)
-    assert signals
-    assert sums(server) == {"all": 100_000 + 2 * signals, "signals": signals}
 
 
 async def test_a_logging_handler_may_count(server: Scripted) -> None:

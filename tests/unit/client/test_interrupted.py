@@ -19,7 +19,6 @@ import pytest
 
 from countersink import Client
 from countersink.transport import Answer, Request, Transport
-from tests.unit.client.scripted import alarms
 
 LONG: Final = 20.0
 CROWDED: Final = 100
@@ -112,6 +111,17 @@ def interrupted(step: int, handler: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+@contextlib.contextmanager
+def alarms(handle: Callable[..., None]) -> Iterator[None]:
+    """Each SIGALRM calls this. None comes any more at the end."""
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def fresh(client: Client, service: Service) -> int:

@@ -174,22 +174,17 @@ def test_a_client_can_not_be_copied(kind: Any, duplicate: Any) -> None:
         duplicate(kind("http://127.0.0.1:1"))
 
 
-async def test_requests_that_hang_hold_up_no_flush_and_streams_no_request() -> None:
-    async with asking(*["hang"] * 80, accepted()) as (server, client):
-        gets = [asyncio.create_task(client.get("a")) for _ in range(32)]
-        streams: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
-        async with asyncio.timeout(60):
-            await server.until_asked(80)
-            client.incr("a")
-            assert await client.flush(60)
-        for task in (*gets, *streams):
-            task.cancel()
-    async with asking(*["hang"] * 48, accepted()) as (server, client):
-        streams = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
+async def test_streams_and_requests_that_hang_hold_up_no_request_and_no_flush() -> None:
+    async with asking(*["hang"] * 48, accepted(), *["hang"] * 32, accepted()) as (server, client):
+        hanging: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
         async with asyncio.timeout(60):
             await server.until_asked(48)
             await client.increment("a")
-        for task in streams:
+            hanging += [asyncio.create_task(client.get("a")) for _ in range(32)]
+            await server.until_asked(48 + 1 + 32)
+            client.incr("a")
+            assert await client.flush(60)
+        for task in hanging:
             task.cancel()
 
 
