@@ -8,7 +8,7 @@ import pytest
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Instant, StoreMillis
+from shared.model.buckets import Instant
 from shared.model.errors import (
     ChangedError,
     CountersinkError,
@@ -20,8 +20,9 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.receipts import DAY, key_of_set, read_note
-from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from shared.runtime.retry import Backoff
+from tests.contracts.store import commit
 from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.exact_overlay import ExactOverlay
@@ -57,7 +58,7 @@ class Parts:
 
 async def test_what_can_not_be_read_exactly_is_not_set() -> None:
     parts = Parts(exact=False)
-    await parts.store.apply(Commit((Receipt("k", StoreMillis(DAY)),), (ShardAdd("a", 0, 5, 1),)))
+    await parts.store.apply(commit(("a", 5)))
     for wish in (ChangeRequest(SET, 7), ChangeRequest(RESET), ChangeRequest(DELETE)):
         with pytest.raises(InexactError, match=r"countersink doctor says why.*COUNTERSINK_OVERLAY"):
             await parts.setter.set("a", wish)
@@ -71,10 +72,7 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
     held = 0
     for shard in range(5):
         for delta in (SHARD_FULL, SHARD_FULL if shard % 2 else 1):
-            number = len(parts.store._receipts)
-            await parts.store.apply(
-                Commit((Receipt(f"k{number}", StoreMillis(DAY)),), (ShardAdd("a", shard, sign * delta, 5),))
-            )
+            await parts.store.apply(commit(ShardAdd("a", shard, sign * delta, 5)))
             held += sign * delta
     assert abs(held) > 2**63
     assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(held, 7)
