@@ -12,10 +12,12 @@ from tests.unit.client.scripted import problem, saying, says, scripted, serving
 
 
 async def said_by(url: str, kind: type[Exception] = RejectedError) -> str:
-    async with AsyncClient(url, patience=0) as client:
-        with pytest.raises(kind) as raised:
-            await client.get("a")
-    return str(raised.value)
+    def ask() -> str:
+        with Client(url, patience=0) as client, pytest.raises(kind) as raised:
+            client.get("a")
+        return str(raised.value)
+
+    return await asyncio.to_thread(ask)
 
 
 async def test_tls_where_there_is_none_says_to_write_http() -> None:
@@ -83,8 +85,9 @@ def test_another_text_is_no_url(kind: type[Client | AsyncClient], wrong: str) ->
 async def test_a_unix_socket_is_a_url_too(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     answer = b'HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"state":"applied"}'
-    async with await asyncio.start_unix_server(saying(answer), path), AsyncClient(f"unix:{path}") as client:
-        assert await client.receipt("r") == "applied"
+    async with await asyncio.start_unix_server(saying(answer), path):
+        with Client(f"unix:{path}") as client:
+            assert await asyncio.to_thread(client.receipt, "r") == "applied"
     path.unlink(missing_ok=True)
     assert f"no answer from unix:{path}: No such file" in await said_by(f"unix:{path}", UnavailableError)
 
