@@ -13,14 +13,12 @@ from shared.http import watchdog
 from shared.http.heads import LONGEST_HEAD
 from shared.runtime import metrics
 from tests.http import answer, contract
-from tests.http.both_ways import Client, connected, connections, poll, post
+from tests.http.both_ways import ODD, Client, connected, connections, poll, post
 from tests.http.faults import Gate
 from tests.http.service import Service, running
 
 HEAD_TIMEOUT: Final = 0.3
 MOST: Final = 8
-ODD: Final = b"TE: x\r\n"
-"""The fast path leaves a request with this header to aiohttp."""
 GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
 LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n"
 PROBE: Final = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
