@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingest.accept.admission import KnownIds
 from ingest.accept.drafts import MAX_ENTRIES
 from shared.model.errors import TransientError
 from shared.model.receipts import read_note
 from shared.model.words import MAX_ID_BYTES
+from tests.http.faults import forget
 from tests.http.service import Service, running, url_name
 
 
@@ -32,7 +32,7 @@ async def test_an_id_counts_once_and_the_first_delta_wins(
             await service.apply()
         assert await service.value("c") == 3
         if not known:
-            service.ingest.publishing._known_ids = KnownIds()
+            forget(service)
     await service.apply()
     assert await service.value("c") == 3
 
@@ -82,7 +82,7 @@ async def test_of_a_batch_under_a_key_the_first_body_wins(
             await service.apply()
         assert {name: n for name, n in (await service.totals()).items() if n} == {"a": 1, "b": 2}
         if not known:
-            service.ingest.publishing._known_ids = KnownIds()
+            forget(service)
     assert len(receipts) == 1
     await service.apply()
     assert await service.totals() == {"a": 1, "b": 2}
@@ -153,11 +153,6 @@ FORMS: dict[str, tuple[bytes | None, str, dict[str, str]]] = {
     "id": (b'{"id": "k", "delta": 2}', "", {}),
     "id beside a key": (b'{"delta":2,"id":"k"}', "", {"Idempotency-Key": "other"}),
 }
-
-
-def forget(service: Service) -> None:
-    """As after a restart."""
-    service.ingest.publishing._known_ids = KnownIds()
 
 
 def said(answer: Any) -> tuple[bool, int]:

@@ -146,17 +146,6 @@ async def test_what_a_browser_sends_for_webrtc_counts_nothing(lines: Lines) -> N
     assert lines.lost() == {"malformed": 4}
 
 
-async def test_fractions_of_sampled_lines_add_up(lines: Lines) -> None:
-    for total in (3, 7, 10):
-        assert await lines.counted(b"a:1|c|@0.3") == {"a": total}
-
-
-async def test_tags_make_names(tmp_path: Path) -> None:
-    async with lines_of(tmp_path, statsd_name="{name}:{tag.host}") as lines:
-        totals = await lines.counted(b"hits:1|c|#host:web-1,env:prod\nhits:2|c|@0.5|#host:web-2\nhits:1|c")
-        assert totals == {"hits:": 1, "hits:web-1": 1, "hits:web-2": 4}
-
-
 def has_begun(lines: Lines, line: bytes) -> bool:
     """Whether the only connection has sent this of a line that has no end yet."""
     return [stream._line for stream in lines.statsd.streams._open] == [line]

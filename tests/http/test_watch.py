@@ -328,7 +328,7 @@ async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.Mo
     file, keys = keys_file(tmp_path, revoked={}, expires={"expires": soon.isoformat()}, stays={})
     monkeypatch.setattr(watch, "HEARTBEAT", 0.05)
     async with running(tmp_path, keys_file=str(file)) as service:
-        headers = {name: {"Authorization": f"Bearer {text}"} for name, text in keys.items()}
+        headers = {name: authorization(text) for name, text in keys.items()}
         async with (
             stream(service, "/v1/counters/a/watch", headers["revoked"]) as one,
             stream(service, "/v1/counters/a/watch", headers["expires"]) as other,
