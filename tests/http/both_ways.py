@@ -29,6 +29,10 @@ def post(body: bytes | None = None, headers: bytes = b"", name: bytes = b"c") ->
     return b"POST /v1/counters/%b HTTP/1.1\r\nHost: h\r\n%b%b\r\n%b" % (name, headers, length, body or b"")
 
 
+def batch(body: bytes, headers: bytes = b"") -> bytes:
+    return post(body, headers).replace(b"/v1/counters/c ", b"/v1/increments ")
+
+
 def server_of(service: Service) -> HttpServer:
     assert service.ingest.server is not None
     return service.ingest.server

@@ -13,8 +13,8 @@ from ingest.api.routes import find
 from shared.runtime import metrics
 from tests.http import both_ways, contract
 from tests.http.answer import Answer
-from tests.http.keys import ALL, FUTURE, PAST, SHOP, bearer, keys_file
-from tests.http.service import Service, running
+from tests.http.keys import ALL, FUTURE, PAST, SHOP, bearer, guarded
+from tests.http.service import Service
 
 
 class Route(NamedTuple):
@@ -179,8 +179,7 @@ async def prepare(service: Service, headers: bytes) -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("who", MAY)
 async def test_who_may_what(tmp_path: Path, who: str, *, chunked: bool) -> None:
-    file, keys = keys_file(tmp_path, **KEYS)
-    async with running(tmp_path, keys_file=str(file), pixels=("p:",), badges=("p:",)) as service:
+    async with guarded(tmp_path, {"pixels": ("p:",), "badges": ("p:",)}, **KEYS) as (service, keys):
         everything = bearer(keys["all"])
         await prepare(service, everything)
         refusal, kinds = MAY[who]

@@ -17,7 +17,7 @@ from ingest.parsing.parse import BodyError
 from tests.http import both_ways
 from tests.http.answer import Answer
 from tests.http.both_ways import connected
-from tests.http.keys import SHOP, bearer, guarded, keys_file
+from tests.http.keys import SHOP, bearer, guarded
 from tests.http.service import Service, running
 
 EVIL: Final = b"Origin: https://evil.example\r\n"
@@ -119,8 +119,7 @@ async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: 
 
 
 async def test_with_keys_any_host_is_good(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, all={})
-    async with running(tmp_path, keys_file=str(file)) as keyed:
+    async with guarded(tmp_path, all={}) as (keyed, keys):
         found = await ask(keyed, "POST", "/v1/counters/c", bearer(keys["all"]), b"", b"counts.example")
         assert found.status == 202
 
@@ -249,8 +248,7 @@ async def test_other_sites_may_load_the_script_where_pages_may_count(tmp_path: P
         found = await ask(service, "GET", SCRIPT, CROSS)
         assert (found.status, found.headers["Cross-Origin-Resource-Policy"]) == (200, "cross-origin")
         assert (await ask(service, "POST", SCRIPT, CROSS)).status == 403
-    file, _ = keys_file(tmp_path, all={})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, all={}) as (service, _):
         assert (await ask(service, "GET", SCRIPT, CROSS)).status == 200
 
 
@@ -258,7 +256,6 @@ async def test_other_sites_may_load_the_script_where_pages_may_count(tmp_path: P
     "kind", ["application/x-www-form-urlencoded", "text/plain;charset=UTF-8", "application/json", "nonsense", ""]
 )
 async def test_forms_and_json_count_whatever_their_type_says(service: Service, kind: str) -> None:
-    """For pages, these are the types that need no permission."""
     said = {"Content-Type": kind}
     bodies = {
         "/v1/increments": [b"counter=a+b%2F&delta=2&id=x%26", b' \n[{"counter": "a b/", "delta": 3}]'],

@@ -12,7 +12,7 @@ from ingest.http.problems import Problem
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
 from shared.runtime import metrics
 from tests.http import contract
-from tests.http.both_ways import END, ODD, ask, by_aiohttp, check, connected, pair, post, server_of
+from tests.http.both_ways import END, ODD, ask, batch, by_aiohttp, check, connected, pair, post, server_of
 from tests.http.service import Service
 
 Entered = list[tuple[str, str, str]]
@@ -217,14 +217,10 @@ async def test_what_it_found_goes_with_the_request(service: Service, monkeypatch
 
     monkeypatch.setattr(publishing.admission, "enter", enter)
     monkeypatch.setattr(Door, "enter", named)
-    batch = (
-        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: c\r\nContent-Length: 17\r\n\r\n"
-        + BODIES["/v1/increments"]
-    )
     for data in (
         post(b'{"id": "x"}', b"X-Forwarded-For: a\r\n"),
         post(b'{"id": "y"}', b"TE: x\r\nX-Forwarded-For: b\r\n"),
-        batch,
+        batch(BODIES["/v1/increments"], b"X-Forwarded-For: c\r\n"),
     ):
         assert (await ask(service, data)).status == 202
     assert senders == ["a", "b", "c"]

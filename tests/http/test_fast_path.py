@@ -11,15 +11,11 @@ import uvloop
 
 from shared.http.heads import Heads, RefusedError
 from shared.model.errors import OverloadedError, TransientError
-from tests.http.both_ways import END, by_aiohttp, check, check_totals, connected, pair, post, refused
+from tests.http.both_ways import END, batch, by_aiohttp, check, check_totals, connected, pair, post, refused
 from tests.http.faults import failing
 from tests.http.fuzz import parsers
 from tests.http.fuzz.plan import framed
 from tests.http.service import Service
-
-
-def batch(body: bytes, headers: bytes = b"") -> bytes:
-    return post(body, headers).replace(b"/v1/counters/c ", b"/v1/increments ")
 
 
 def get(target: bytes) -> bytes:

@@ -30,7 +30,7 @@ from shared.config.settings import Settings
 from shared.model.errors import OverloadedError, SettingsError
 from shared.runtime.clock import SystemClock
 from tests.http.both_ways import by_aiohttp
-from tests.http.keys import authorization, keys_file
+from tests.http.keys import authorization, guarded, keys_file
 from tests.http.service import Service, running
 from tests.world.google_issuer import ACCOUNT, AUDIENCE, Issuer, issuing, token
 from tests.world.manual_clock import ManualClock
@@ -254,12 +254,11 @@ async def test_old_certificates_are_fetched_again_and_serve_for_a_day_while_ther
 
 
 async def test_a_service_without_an_audience_says_what_to_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file, _ = keys_file(tmp_path, ops={})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, ops={}) as (service, _):
         answer = await count(service, token())
         assert answer.status == 401
         assert "COUNTERSINK_AUDIENCE" in answer.json["detail"]
-    keys_file(tmp_path, eventarc={"google": ACCOUNT})
+    file, _ = keys_file(tmp_path, eventarc={"google": ACCOUNT})
     Doors(Settings(keys_file=str(file)), SystemClock())
     (said,) = [line for line in caplog.messages if ACCOUNT in line]
     assert "set COUNTERSINK_AUDIENCE" in said

@@ -234,9 +234,8 @@ async def test_a_key_keeps_its_rate_when_the_file_is_read_again(tmp_path: Path) 
 
 async def test_increments_are_shared_out_by_key_or_by_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
-    file, keys = keys_file(tmp_path, a={}, site=site)
     seen: list[str] = []
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, a={}, site=site) as (service, keys):
         admission = service.ingest.publishing.admission
         enter = admission.enter
 
@@ -254,9 +253,8 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
-    file, keys = keys_file(tmp_path, ops={}, site=site, writer={"scopes": ["write"]})
     caplog.set_level(logging.DEBUG)
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, ops={}, site=site, writer={"scopes": ["write"]}) as (service, keys):
         named = authorization(keys["ops"])
         job = b'{"kind": "reset", "prefix": "a\\n", "id": "j"}'
         for method, target, body in (

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -14,7 +14,7 @@ from tests.http.answer import Answer
 from tests.http.keys import guarded
 from tests.http.service import Service, running, url_name
 
-LIMITS = "a=:=3,page:=2,=8"
+LIMITS: Final = Settings.read({"COUNTERSINK_MAX_COUNTERS": "a=:=3,page:=2,=8"}).max_counters
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,7 @@ def _counts_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def limited(tmp_path: Path) -> AsyncIterator[Service]:
-    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
-    async with running(tmp_path, max_counters=limits) as service:
+    async with running(tmp_path, max_counters=LIMITS) as service:
         yield service
 
 
@@ -90,10 +89,9 @@ async def test_a_request_that_is_refused_takes_no_room(limited: Service) -> None
 
 async def test_a_counter_that_is_pending_is_none_that_is_new(limited: Service, tmp_path: Path) -> None:
     """Another process has accepted it, or this one before it was restarted."""
-    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
     for name in ("page:1", "page:2"):
         await limited.incr(name)
-    async with running(tmp_path, max_counters=limits) as other:
+    async with running(tmp_path, max_counters=LIMITS) as other:
         for name in ("page:3", "page:4"):
             await other.incr(name)
         for name in ("page:1", "page:2"):

@@ -32,19 +32,6 @@ PATHS: dict[str, dict[str, Any]] = contract.DOCUMENT["paths"]
 OPERATIONS = [(path, method.lower()) for method, path in contract.OPERATIONS]
 ELSEWHERE = {"/v1/counters/{name}/watch", "/v1/watch", "/v1/counters/{name}/series"}
 """Streams do not end, and series need rules: see test_watch.py and test_series.py."""
-PROMISED = {
-    "/v1/counters/{name}": {"get", "post", "put", "delete"},
-    "/v1/counters/{name}/reset": {"post"},
-    "/v1/increments": {"post"},
-    "/v1/events": {"post"},
-    "/v1/counters": {"get"},
-    "/v1/counters/{name}/shards": {"put"},
-    "/v1/receipts/{id}": {"get"},
-    "/v1/jobs": {"post"},
-    "/v1/jobs/{id}": {"get"},
-    "/v1/jobs/{id}/export": {"get"},
-    **{path: {"get"} for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json")},
-}
 EXAMPLES = {
     "by": "2", "wait": "applied&timeout=0", "timeout": "0", "ack": "none", "return": "value", "max_age": "1",
     "name": "a", "prefix": "a", "contains": "a", "limit": "3", "page_token": "cg==", "v": "1", "id": "x",
@@ -142,11 +129,6 @@ def test_its_schemas_are_valid_its_references_lead_somewhere_and_none_is_unused(
     }
     for kind, entries in contract.DOCUMENT["components"].items():
         assert {f"#/components/{kind}/{name}" for name in entries} <= references
-
-
-def test_it_describes_what_is_promised() -> None:
-    for path, methods in PROMISED.items():
-        assert methods <= PATHS[path].keys()
 
 
 async def test_every_operation_and_parameter_in_it_is_answered(service: Service) -> None:

@@ -23,7 +23,7 @@ from shared.model.errors import SettingsError, TransientError
 from shared.runtime import metrics
 from tests.http.both_ways import poll
 from tests.http.faults import failing
-from tests.http.keys import keys_file
+from tests.http.keys import authorization, keys_file
 from tests.http.service import Service, running
 
 REASONS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop")
@@ -40,6 +40,8 @@ class Lines:
         self.service = service
         self.address = address
         self.udp = udp
+        self.all = dict[str, str]()
+        """Headers with a key that may do everything."""
         self.statsd: Statsd = service.ingest.statsd
         self._lines = metrics.STATSD_LINES.get()
         self._uncounted = uncounted()
@@ -245,13 +247,13 @@ async def limited(tmp_path: Path) -> AsyncIterator[Lines]:
         tmp_path, all={}, lines={"scopes": ["write"], "prefixes": ["app."], "rate": 10.0, "owner": "app"}
     )
     async with lines_of(tmp_path, keys_file=str(file), statsd_key=keys["lines"]) as it:
-        it.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        it.all = authorization(keys["all"])
         yield it
 
 
 async def value(lines: Lines, name: str) -> int:
-    headers = lines.service.all  # type: ignore[attr-defined]
-    found: int = (await lines.service.ask("GET", f"/v1/counters/{name}?max_age=0", headers=headers)).json["value"]
+    target = f"/v1/counters/{name}?max_age=0"
+    found: int = (await lines.service.ask("GET", target, headers=lines.all)).json["value"]
     return found
 
 
@@ -319,7 +321,7 @@ async def test_a_key_under_whose_prefixes_no_line_can_count_ends_the_start(tmp_p
         async with lines_of(tmp_path, **settings):
             pass
     async with lines_of(tmp_path, **settings, statsd_name="statsd:{name}") as lines:
-        lines.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        lines.all = authorization(keys["all"])
         lines.send(b"a:1|c")
         await lines.until_seen(1)
         await lines.statsd.sender.send_all()
