@@ -16,7 +16,6 @@ from ingest.parsing import parse
 from ingest.parsing.parse import BodyError
 from tests.http import both_ways
 from tests.http.answer import Answer
-from tests.http.both_ways import connected
 from tests.http.keys import SHOP, bearer, guarded
 from tests.http.service import Service, running
 
@@ -159,10 +158,11 @@ async def test_pages_may_send_events_in_binary_mode(service: Service) -> None:
 
 
 async def test_and_are_shown_no_total(service: Service) -> None:
-    async with connected(service) as client:
-        client.writer.write(request("POST", "/v1/counters/there?wait=applied&by=0", GOOD))
-        await client.until(lambda: client.answers() > 0)
-        assert b"value" not in client.seen
+    assert (await ask(service, "POST", "/v1/counters/there?return=value", GOOD)).status == 403
+    await check_unharmed(service)
+    async with service.applying():
+        found = await ask(service, "POST", "/v1/counters/there?wait=applied", GOOD)
+    assert (found.status, found.json.keys()) == (200, {"accepted", "receipt"})
 
 
 async def test_and_may_do_nothing_else(service: Service) -> None:

@@ -165,8 +165,7 @@ async def test_a_key_is_judged_again_when_the_body_has_come(changing: Changing, 
 @pytest.mark.parametrize(("how", "status"), CHANGES)
 async def test_a_key_is_judged_again_when_its_turn_has_come(changing: Changing, how: str, status: int) -> None:
     service = changing.service
-    (reads,) = (chapter for chapter in service.ingest.chapters if isinstance(chapter, ReadRoutes))
-    turns = reads._turns
+    turns = service.chapter(ReadRoutes)._turns
     async with contextlib.AsyncExitStack() as taken:
         while turns._free:
             await taken.enter_async_context(turns.of("another"))
