@@ -88,22 +88,16 @@ async def test_of_a_batch_under_a_key_the_first_body_wins(
     assert await service.totals() == {"a": 1, "b": 2}
 
 
-async def test_an_items_own_id_beats_the_key_of_the_batch(service: Service) -> None:
-    first = b'[{"counter": "a"}, {"counter": "a", "delta": 10, "id": "x"}]'
-    again = b'[{"counter": "a"}, {"counter": "a", "delta": 10, "id": "x"}, {"counter": "a", "delta": 100, "id": "y"}]'
-    await service.post("/v1/increments", first, Idempotency_Key="k")
-    await service.post("/v1/increments", again, Idempotency_Key="k")
-    assert await service.value("a") == 111
-    await service.apply()
-    assert await service.value("a") == 111
-
-
-async def test_a_batch_of_nothing_but_ids_counts_by_them_whatever_the_key(service: Service) -> None:
-    for body in (b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "y"}]'):
-        await service.post("/v1/increments", body, Idempotency_Key="k")
-    assert await service.value("a") == 2
-    await service.apply()
-    assert await service.value("a") == 2
+@pytest.mark.parametrize("others", [[], [{"counter": "a"}]], ids=["nothing but ids", "beside what has none"])
+async def test_an_items_own_id_beats_the_key_of_the_batch(service: Service, others: list[Any]) -> None:
+    one, other = ({"counter": "a", "delta": delta, "id": f"of {delta}"} for delta in (10, 100))
+    for ids in ([one], [one], [one, other]):
+        assert (
+            await service.post("/v1/increments", json.dumps(others + ids).encode(), Idempotency_Key="k")
+        ).status == 202
+    for _ in range(2):
+        assert await service.value("a") == 110 + len(others)
+        await service.apply()
 
 
 async def test_rejected_items_sent_again_under_a_new_key_count(service: Service) -> None:

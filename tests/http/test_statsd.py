@@ -166,12 +166,6 @@ async def test_a_stream_may_come_in_pieces(lines: Lines) -> None:
     assert await lines.totals() == {"a": 15}
 
 
-async def test_a_line_without_end_ends_its_connection(lines: Lines) -> None:
-    await lines.hangs_up(b"a:1|c\n" + b"x" * (LONGEST_LINE + 1))
-    await lines.until_seen(2)
-    assert (await lines.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
-
-
 HTTP: Final = {
     "POST": b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8125\r\nOrigin: https://evil.example\r\n\r\nstolen:1|c\n",
     "a path that is a line": b"GET /a:1|c|# HTTP/1.1\r\nHost: x\r\nX: 1\r\n\r\n",
@@ -194,8 +188,9 @@ async def test_web_pages_count_nothing(lines: Lines, pieces: str) -> None:
     assert await lines.service.totals() == {}
 
 
-async def test_a_stream_ends_at_its_first_malformed_line(lines: Lines) -> None:
-    await lines.hangs_up(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
+@pytest.mark.parametrize("bad", [b"broken\na:4|c\na:8|c", b"x" * (LONGEST_LINE + 1)], ids=["malformed", "without end"])
+async def test_a_stream_ends_at_its_first_bad_line(lines: Lines, bad: bytes) -> None:
+    await lines.hangs_up(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\n" + bad)
     assert await lines.totals() == {"a": 3}
     assert (lines.seen(), lines.lost()) == (7, {"type": 3, "name": 1, "malformed": 1})
 
