@@ -9,7 +9,7 @@ import pytest
 
 from countersink import Client, Counter, RejectedError
 from countersink.testing import Service as InMemory
-from shared.config.settings import rules_of
+from shared.config.settings import Settings
 from tests.http.service import Service, running
 
 Sent = tuple[str, str, bytes, Mapping[str, str]]
@@ -17,7 +17,7 @@ KEY: Final = "Idempotency-Key"
 WHEN: Final = {"applied", "pending", "as_of", "updated_at"}
 VARIES: Final = WHEN | {"receipt", "detail", "reason", "title", "type", "shards", "generation"}
 """Fields whose values may differ: when an increment is applied, and how an error is worded, is not promised."""
-KEEPS: Final = rules_of("=minute/10d,hour/2y,day/40y")
+KEEPS: Final = Settings.read({"COUNTERSINK_WINDOWS": "=minute/10d,hour/2y,day/40y"}).windows
 """More than the 10,000 periods that one answer may have."""
 REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),
