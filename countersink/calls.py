@@ -75,6 +75,8 @@ def checked(headers: Mapping[str, str]) -> Mapping[str, str]:
 def parts(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any]]:
     """Each part: the index of its first item, and its body. The same items always make the same parts."""
     deltas = isinstance(items, Mapping)
+    if deltas and isinstance(items.get("counter"), str):  # type: ignore[union-attr]
+        raise RejectedError(f"one item is a list of one: [{items!r:.100}]", field="items")
     rest: Iterator[Any] = iter(items.items() if isinstance(items, Mapping) else items)
     first = 0
     while part := list(islice(rest, MOST_ITEMS)):
@@ -84,6 +86,7 @@ def parts(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any]
 
 def queries(names: Iterable[str]) -> Iterator[list[str]]:
     """The parameters that name them, for as few requests as the length of a URL allows."""
+    check("the names", "name", f"must be a list, such as [{names!r:.100}]" if isinstance(names, str) else None)
     chunk: list[str] = []
     length = 0
     for name in names:
@@ -114,6 +117,7 @@ def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
 def instant(name: str, when: datetime | None) -> str | None:
     if when is None:
         return None
+    check(f"the {name}", name, None if isinstance(when, datetime) else f"must be a datetime, not {when!r:.100}")
     check(f"the {name}", name, None if when.utcoffset() is not None else "must have a time zone")
     return when.astimezone(UTC).isoformat()
 
@@ -144,7 +148,9 @@ def waits(wait: float | None) -> Pairs:
 def seconds(name: str, value: float | None) -> Pairs:
     if value is None:
         return ()
-    check(f"'{name}'", name, None if 0 <= value < float("inf") else "must be a number of seconds, 0 or more")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    good = is_number and 0 <= value < float("inf")
+    check(f"'{name}'", name, None if good else f"must be a number of seconds, 0 or more, not {value!r:.100}")
     return ((name, f"{value:.3f}"),)
 
 

@@ -130,8 +130,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if not interval >= 0:
-            raise ValueError(f"the interval must be a number of seconds, 0 or more, not {interval!r}")
+        _check(url=url, key=key, patience=patience, interval=interval, most=most, tls=tls)
         self._transport = _transport(url, key, calls.checked(headers or {}), tls)
         self._patience = patience
         self._tally = Tally(most)
@@ -422,6 +421,21 @@ class Client:
         if not self._transport.can_be_asked:
             shown = self._transport.shown
             raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
+
+
+def _check(*, url: object, key: object, patience: object, interval: object, most: object, tls: object) -> None:
+    """Raise `ValueError` if one has the wrong type: it may come from a variable, or be an option of another client."""
+    if not isinstance(url, str):
+        raise ValueError(f"the URL must be text, not {url!r}")  # noqa: TRY004 (as for all that is wrong with options)
+    if not (key is None or isinstance(key, str) or callable(key)):
+        raise ValueError(f"the key must be text, or a function that returns it, not {key!r:.4}…")
+    for name, value in (("interval", interval), ("patience", 0 if patience is None else patience)):
+        if not (isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0):
+            raise ValueError(f"the {name} must be a number of seconds, 0 or more, not {value!r}")
+    if type(most) is not int or most < 1:
+        raise ValueError(f"'most' must be a whole number, 1 or more, not {most!r}")
+    if not (tls is None or isinstance(tls, ssl.SSLContext)):
+        raise ValueError(f"'tls' must be an ssl.SSLContext, not {tls!r}")
 
 
 def _counters(answer: Answer) -> list[Counter]:

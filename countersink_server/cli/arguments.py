@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
 from shared.config.settings import days_of, duration_of
@@ -101,6 +102,39 @@ class Refused(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         parser.error(f"argument {self.option_strings[0]}: {self._instead}")
+
+
+class Once(argparse.Action):
+    """An option of which a second one would replace the first."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: object) -> None:
+        if getattr(namespace, self.dest) is not self.default:
+            parser.error(f"argument {self.option_strings[0]}: it may be there once; run the command for each")
+        setattr(namespace, self.dest, value)
+
+
+def add_prefix(parser: argparse.ArgumentParser, help_: str, **more: Any) -> None:
+    parser.add_argument("--prefix", action=Once, type=prefix, metavar="P", help=help_, **more)
+
+
+def prefix(text: str) -> str:
+    if text.endswith("*"):
+        raise argparse.ArgumentTypeError("leave the '*' out, as a prefix is the beginning of names")
+    return text
+
+
+def filled(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty: perhaps a variable is not set")
+    return text
+
+
+def folder(text: str) -> str:
+    if "://" in filled(text) or text.startswith("~"):
+        raise argparse.ArgumentTypeError(f"must be the path of a folder, is {text!r}")
+    if Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is a file: name its folder, {str(Path(text).parent)!r}")
+    return text
 
 
 def integer(text: str) -> int:

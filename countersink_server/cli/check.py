@@ -17,7 +17,7 @@ from countersink.calls import header_of_caller, path_of_counter
 from countersink.transport import ONE_TRY, Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
 from countersink_server.check.load import PATIENCE, Load
-from countersink_server.cli.arguments import Commands, command, seconds, whole
+from countersink_server.cli.arguments import Commands, add_prefix, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.target import (
     AGAIN,
@@ -64,9 +64,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--clients", type=whole(2, 1_000), default=CLIENTS, metavar="N", help=f"clients at once [{CLIENTS}]"
     )
-    parser.add_argument(
-        "--prefix", default="check:", metavar="P", help="what the names of its counters begin with [check:]"
-    )
+    add_prefix(parser, "what the names of its counters begin with [check:]", default="check:")
     parser.add_argument(
         "--history", metavar="FILE", help="write each operation to this file, in the form of Jepsen's histories"
     )

@@ -5,7 +5,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import Final
 
-from countersink_server.cli.arguments import LINES, Commands, command
+from countersink_server.cli.arguments import LINES, Commands, add_prefix, command
 from countersink_server.cli.output import Bar, check, flush, json_of, note, tell, written_to
 from countersink_server.cli.target import add_neither, cause_of, line_of
 from countersink_server.move.copier import WHAT, Copier, CopyReport
@@ -46,7 +46,7 @@ def add_commands(commands: Commands) -> None:
             metavar="URL",
             help="sqlite:///FILE, datastore://PROJECT[/DATABASE][?namespace=NS] or a file whose name ends in .ndjson",
         )
-    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    add_prefix(parser, "only counters whose names start with P", default="")
     parser.add_argument(
         "--job", metavar="ID", help="the name under which the target remembers what was copied [that of the origin]"
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from countersink import AsyncClient, Counter, RejectedError, UnavailableError
-from countersink_server.cli.arguments import LINES, Commands, command, duration, integer, seconds, whole
+from countersink_server.cli.arguments import LINES, Commands, add_prefix, command, duration, integer, seconds, whole
 from countersink_server.cli.output import flush, json_of, note, tell
 from countersink_server.cli.target import (
     KEY,
@@ -62,7 +62,7 @@ def add_commands(commands: Commands) -> None:
     get.add_argument("names", nargs="+", metavar="NAME")
 
     listing = _add(commands, "list", _list, "List counters with their totals, in the order of their names.")
-    listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    add_prefix(listing, "only counters whose names start with P", default="")
     listing.add_argument(
         "--contains", default="", metavar="TEXT", help="only counters whose names have this part, in a SQLite file"
     )

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
-from countersink_server.cli.arguments import Commands
+from countersink_server.cli.arguments import Commands, add_prefix
 from countersink_server.cli.output import Bar, flush, json_of, plain, tell
 from countersink_server.cli.setup import add, connected
 from countersink_server.cli.target import cause_of, line_of
@@ -56,7 +56,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--match", default="*", metavar="PATTERN", help="for redis: the keys to read, such as 'page:*' [all]"
     )
-    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    add_prefix(parser, "only counters whose names start with P", default="")
     kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
     parser.add_argument(
         "--kind", default="", metavar="K", help=f"kind of the shards, if the variant allows several [{kinds}]"
@@ -136,7 +136,10 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
     if report.refused:
         raise CountersinkError(f"{report.refused} of {report.found} counters could not be imported, see above")
     if not report.held:
-        raise CountersinkError(f"all counters in {source.name} are 0 or missing: check --variant and --from")
+        also = ["--variant", "--from"]
+        also += ["--match (a pattern of Redis, such as page:*)"] if options.match != "*" else []
+        also += ["--prefix (the beginning of names)"] if options.prefix else []
+        raise CountersinkError(f"all counters in {source.name} are 0 or missing: check {' and '.join(also)}")
 
 
 @dataclass(slots=True)

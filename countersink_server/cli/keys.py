@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from countersink_server.cli.arguments import HELPS, LINES, Commands, command, integer
+from countersink_server.cli.arguments import HELPS, LINES, Commands, command, integer, prefix
 from countersink_server.cli.output import json_of, note, replacing, tell
 from countersink_server.cli.target import add_neither
 from ingest.access.keys import (
@@ -75,6 +75,7 @@ def add_commands(commands: Commands) -> None:
         "--prefix",
         dest="prefixes",
         action="append",
+        type=prefix,
         default=[],
         metavar="P",
         help="only counters whose names begin with P; can be repeated",
@@ -299,6 +300,8 @@ def _instant(text: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a date or a time such as 2027-01-31, is {text!r}") from None
+    if moment.tzinfo is None and ":" in text:
+        raise argparse.ArgumentTypeError(f"must say its zone, as in {text}Z, is {text!r}")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.isoformat()

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from countersink import JobStatus, UnavailableError
 from countersink.answers import RequestError
-from countersink_server.cli.arguments import Commands, command, days, instant, whole
+from countersink_server.cli.arguments import Commands, add_prefix, command, days, instant, whole
 from countersink_server.cli.counters import asking
 from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
 from countersink_server.cli.setup import connected
@@ -133,7 +133,7 @@ def add_commands(commands: Commands) -> None:
         " with the settings that countersink --help lists.",
         json="print the result as a JSON object",
     )
-    parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
+    add_prefix(parser, "prefix of the names; '' means all counters", required=True)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add N to each counter")
     what.add_argument("--reset", action="store_true", help="set each counter to 0")

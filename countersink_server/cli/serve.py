@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from countersink_server.cli.arguments import Commands, Refused, command, whole
+from countersink_server.cli.arguments import Commands, Refused, command, folder, whole
 from countersink_server.cli.output import say
 from countersink_server.cli.target import BROKER, add_neither, environment_of
 from countersink_server.serve.logs import set_up
@@ -31,7 +31,7 @@ def add_commands(commands: Commands) -> None:
     up = command(commands, "up", _up)
     _add_address(up)
     _add_statsd(up)
-    up.add_argument("--data", metavar="DIR", help=f"folder for the data [./.countersink, or {BROKER}]")
+    up.add_argument("--data", type=folder, metavar="DIR", help=f"folder for the data [./.countersink, or {BROKER}]")
     up.add_argument("--url", action=Refused, instead=_NO_URL)
 
     ingest = command(commands, "ingest", _ingest)

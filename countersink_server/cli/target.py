@@ -17,7 +17,7 @@ from urllib.parse import quote
 from countersink import AsyncClient, Counter
 from countersink.answers import RejectedError, RequestError
 from countersink.client import CLOSING
-from countersink_server.cli.arguments import Refused, seconds
+from countersink_server.cli.arguments import Refused, filled, folder, seconds
 from countersink_server.cli.output import note
 from countersink_server.serve.logs import set_up
 from shared.config import urls
@@ -40,20 +40,20 @@ Parser = argparse.ArgumentParser
 def add_service(parser: Parser, *, patience: bool = True) -> None:
     """The command asks a service, or with --data, this process does what the service would do."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help=_URL_HELP)
-    where.add_argument("--data", metavar="DIR", help="work on the data in this folder, without a service")
+    where.add_argument("--url", type=filled, help=_URL_HELP)
+    where.add_argument("--data", type=folder, metavar="DIR", help="work on the data in this folder, without a service")
     if patience:
         add_patience(parser)
 
 
 def add_only_service(parser: Parser, instead: str) -> None:
-    parser.add_argument("--url", help=_URL_HELP)
+    parser.add_argument("--url", type=filled, help=_URL_HELP)
     parser.add_argument("--data", action=Refused, instead=instead)
 
 
 def add_only_data(parser: Parser) -> None:
     """The command opens the data itself, by the settings or with --data."""
-    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
+    parser.add_argument("--data", type=folder, metavar="DIR", help=_DATA_HELP)
     parser.add_argument(
         "--url", action=Refused, instead="this command opens the data itself: use --data DIR, or the settings"
     )
@@ -62,8 +62,8 @@ def add_only_data(parser: Parser) -> None:
 def add_either(parser: Parser, help_: str) -> None:
     """The command opens the data itself, and with --url a service does the work."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help=help_)
-    where.add_argument("--data", metavar="DIR", help=_DATA_HELP)
+    where.add_argument("--url", type=filled, help=help_)
+    where.add_argument("--data", type=folder, metavar="DIR", help=_DATA_HELP)
 
 
 def add_neither(parser: Parser, instead: str) -> None:

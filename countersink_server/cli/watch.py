@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from countersink import Counter
-from countersink_server.cli.arguments import LINES, Commands, command
+from countersink_server.cli.arguments import LINES, Commands, add_prefix, command
 from countersink_server.cli.counters import asking, said_of
 from countersink_server.cli.output import flush, json_of, note, plain, tell
 from countersink_server.cli.target import add_service
@@ -139,7 +139,7 @@ def add_commands(commands: Commands) -> None:
         json=LINES,
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--prefix", metavar="P", help="watch all counters whose names start with P, instead of NAMEs")
+    add_prefix(parser, "watch all counters whose names start with P, instead of NAMEs")
     add_service(parser, patience=False)
 
 

@@ -4,6 +4,7 @@ templates of names. Pure.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple, TypeVar
 
@@ -44,10 +45,30 @@ def _each(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return lambda text: tuple(read(word.strip()) for word in text.split(",")) if text else ()
 
 
+def is_quoted(text: str) -> bool:
+    """Whether there are quotes around it, as some readers of environment files leave them there."""
+    return len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+
+
 def _flaw_of_prefix(prefix: str) -> str | None:
-    if prefix.endswith("*"):  # the rule would be for names with this character, and seem to do nothing
+    """Also of a prefix that hardly any name begins with: the rule would seem to do nothing."""
+    if prefix.endswith("*"):
         return "ends with '*': leave it out, as a prefix is the beginning of names"
+    if prefix.endswith(" "):
+        return "ends with a space: leave it out"
+    if is_quoted(prefix):
+        return "has quotes around it: leave them out"
     return flaw_of_size(prefix, MAX_NAME_BYTES)
+
+
+def _begins_with_rule(text: str, read: Callable[[str, str], object]) -> bool:
+    """Whether the text, up to a comma or semicolon, is a rule."""
+    for end in re.finditer("[,;]", text):
+        prefix, equals, rest = text[: end.start()].rpartition("=")
+        with suppress(ValueError):
+            if equals and read(prefix, rest):
+                return True
+    return False
 
 
 def of_prefixes(
@@ -65,6 +86,8 @@ def of_prefixes(
                     raise ValueError(f"must be a prefix, '=' and a rule, as in {example}")
                 if flaw := _flaw_of_prefix(prefix):
                     raise ValueError(f"has a prefix that {flaw}")
+                if _begins_with_rule(prefix, read):
+                    raise ValueError(f"has two rules: put {separator!r} between them")
                 return read(prefix, rest)
             except ValueError as error:
                 raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
@@ -107,7 +130,7 @@ def hosts(word: str) -> str:
 @_each
 def audiences(word: str) -> str:
     """A URL or another name, compared letter by letter with what a token says."""
-    if not word or not word.isascii() or not word.isprintable() or " " in word:
+    if not word or not word.isascii() or not word.isprintable() or " " in word or is_quoted(word):
         raise ValueError(f"{word!r} must be an audience such as https://counts.example.com")
     return word
 
@@ -225,6 +248,10 @@ def template_text(text: str) -> str:
 
 def name_template(text: str) -> NameTemplate:
     """Read a template such as {name}:{tag.host}."""
+    if is_quoted(text):
+        raise ValueError("has quotes around it: leave them out")
+    if "${" in text:
+        raise ValueError("has a '$' before '{': leave it out")
     parts = _FIELD.split(text)
     texts, fields = parts[::2], parts[1::2]
     if not fields or "{" in "".join(texts) or "}" in "".join(texts):

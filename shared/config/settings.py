@@ -28,6 +28,14 @@ def text(value: str) -> str:
     return value
 
 
+def spool(value: str) -> str:
+    if value.lower() == "off":
+        return "off"
+    if value.lower() in {"false", "no", "none", "0", "true", "yes", "on", "1"}:
+        raise ValueError("must be a file, or off")
+    return value
+
+
 def http_url(value: str) -> str:
     if not value.startswith(("http://", "https://")):
         raise ValueError("must be a URL that begins with http:// or https://")
@@ -165,7 +173,7 @@ class Settings:
     )
     spool: str = _setting(
         "",
-        text,
+        spool,
         "file that takes increments while Pub/Sub is unavailable; off: requests get 503 instead",
         ".countersink/spool-PROJECT-TOPIC.db",
     )

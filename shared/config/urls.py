@@ -47,9 +47,14 @@ def scheme_of(url: str) -> str:
 def sqlite_file(variable: str, url: str) -> Path:
     parts = _split(variable, url, _SQLITE)
     path = unquote(parts.path)[1:]
-    if parts.scheme != "sqlite" or parts.netloc or not path or "\0" in path or parts.query:
+    if parts.scheme != "sqlite" or parts.netloc or not path or "\0" in path or parts.query or not _is_file(path):
         raise _wrong(variable, url, _SQLITE)
     return Path(path)
+
+
+def _is_file(path: str) -> bool:
+    """Not what other programs take for a file: memory, or a folder that only a shell knows."""
+    return path != ":memory:" and not path.startswith(("~", "$"))
 
 
 def pubsub(variable: str, url: str) -> Pubsub:

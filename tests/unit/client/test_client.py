@@ -195,6 +195,10 @@ async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
             client.increment("a", 2**53),
             client.increment("a", id=""),
             client.increment("a", wait=-1),
+            client.increment("a", wait=True),
+            client.increment_many({"counter": "a", "delta": 5, "id": "x"}),  # type: ignore[arg-type]
+            client.get_many("ab"),
+            client.series("a", begin="2026-01-01T00:00:00Z"),  # type: ignore[arg-type]
             client.increment("a", wait=float("nan")),
             client.get("a", max_age=float("inf")),
             client.receipt(""),

@@ -53,6 +53,12 @@ def test_urls_are_read_or_refused_by_name(reader: Callable[[str, str], object], 
     assert "\0" not in str(found)
 
 
+@pytest.mark.parametrize("path", [":memory:", "~/counts.db", "$HOME/counts.db"])
+def test_what_only_others_take_for_a_file_is_refused(path: str) -> None:
+    with pytest.raises(SettingsError, match="must be sqlite:///FILE"):
+        urls.sqlite_file("COUNTERSINK_BROKER", f"sqlite:///{path}")
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     beside = {"COUNTERSINK_NDB_WRITERS": "yes"}
     assert Settings.read(beside | {"COUNTERSINK_COMPACT_AFTER": "0"}).ndb_writers == "yes"
@@ -158,10 +164,34 @@ def test_a_wrong_rule_is_one_line_that_names_the_variable(variable: str, text: s
     assert "\n" not in str(wrong.value)
 
 
-def test_a_prefix_needs_no_asterisk() -> None:
-    for name, text in (("FEED", "page:*=1s"), ("MAX_COUNTERS", "*=5"), ("BADGES", "page:,post:*")):
-        with pytest.raises(SettingsError, match=r"ends with '\*': leave it out, as a prefix is the beginning of names"):
-            Settings.read(TO | {f"COUNTERSINK_{name}": text})
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("FEED", "page:*=1s", "ends with '*': leave it out, as a prefix is the beginning of names"),
+        ("MAX_COUNTERS", "*=5", "ends with '*'"),
+        ("BADGES", "page:,post:*", "ends with '*'"),
+        ("MAX_COUNTERS", "page: =1", "ends with a space"),
+        ("MAX_COUNTERS", "'page:'=1000", "has quotes around it"),
+        ("PIXELS", '"mail:"', "has quotes around it"),
+        ("STATSD_NAME", '"{name}"', "has quotes around it"),
+        ("STATSD_NAME", "statsd.${name}", "has a '$' before '{'"),
+        ("WINDOWS", "page:=hour/90d,blog:=day/2y", "has two rules: put ';' between them"),
+        ("WINDOWS", "page:=hour/90d,=day/1y", "has two rules: put ';' between them"),
+        ("EXPIRE", "page:=400d;quota:=90d", "has two rules: put ',' between them"),
+        ("THRESHOLDS", "page:=at 1000;quota:=at 1", "has two rules: put ',' between them"),
+        ("SPOOL", "false", "must be a file, or off"),
+        ("SPOOL", "NONE", "must be a file, or off"),
+        ("AUDIENCE", '"https://counts.example.com"', "must be an audience"),
+    ],
+)
+def test_what_would_seem_to_do_nothing_is_refused(name: str, text: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.read(TO | {f"COUNTERSINK_{name}": text})
+    assert said in str(refused.value)
+
+
+def test_the_spool_is_off_in_any_case() -> None:
+    assert Settings.read({"COUNTERSINK_SPOOL": "OFF"}).spool == "off"
 
 
 def test_rules_need_a_receiver_and_a_receiver_rules() -> None:
