@@ -83,12 +83,6 @@ class BrokerContract:
         assert numbers(deliveries) == list(range(50))
         assert len({delivery.message_id for delivery in deliveries}) == 50
 
-    async def test_a_leased_message_is_delivered_to_nobody_else(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(number) for number in range(20)])
-        await pull_all(broker.subscription, 20)
-        assert await pull(broker.other) == []
-        assert await pull(broker.subscription) == []
-
     async def test_concurrent_holders_never_hold_one_message(self, broker: Broker) -> None:
         await broker.publisher.publish([message(number) for number in range(200)])
         some = await asyncio.gather(
@@ -121,9 +115,6 @@ class BrokerContract:
         await broker.publisher.publish([message(1)])
         assert numbers(await waiting) == [1]
 
-    async def test_a_pull_of_nothing_ends(self, broker: Broker) -> None:
-        assert await pull(broker.subscription) == []
-
     async def test_a_pull_of_nothing_waits_its_time(self, broker: Broker) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -153,22 +144,6 @@ class BrokerContract:
         await broker.publisher.publish([message(1), message(1)])
         await broker.publisher.publish([message(1)])
         assert numbers(await pull_all(broker.subscription, 3)) == [1, 1, 1]
-
-    async def test_what_is_acknowledged_never_comes_again(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1), message(2)])
-        held = await pull_all(broker.subscription, 2)
-        await broker.subscription.ack(tokens(held), floor=Instant(1))
-        await broker.lapse()
-        assert await pull(broker.subscription) == []
-
-    async def test_what_is_buried_is_not_delivered_and_keeps_its_reason(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        (held,) = await pull_all(broker.subscription, 1)
-        await broker.subscription.bury(held, "because")
-        await broker.subscription.bury(held, "because")
-        await broker.lapse()
-        assert await pull(broker.subscription) == []
-        assert set(await broker.buried()) == {(held.message.data, "because")}
 
     async def test_nothing_is_lost_between_many_publishers_and_holders(self, broker: Broker) -> None:
         """Some acknowledge, some give back, and every message is acknowledged once in the end."""
