@@ -8,15 +8,13 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
-from tests.contracts.applied import AppliedContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.entries import EntriesContract, Written
+from tests.contracts.finding import AppliedContract, RankedContract, SearchContract
 from tests.contracts.fleets import FleetContract, Shared
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
-from tests.contracts.ranks import RankedContract
-from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay

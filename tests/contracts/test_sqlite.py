@@ -31,14 +31,13 @@ from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
 from tests.contracts.arrivals import ArrivalsContract, Arriving
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.finding import RankedContract, SearchContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
-from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
-from tests.contracts.search import SearchContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.contracts.suites import StoreSuites
