@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -206,8 +206,17 @@ def test_a_file_that_others_can_write_holds_no_keys(tmp_path: Path, mode: int) -
     assert keys(tmp_path, "list").code == 0
 
 
-THEIRS: Final = 65_533
-"""Another user."""
+def give_away(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """To another user."""
+    lstat = os.lstat
+
+    def owned(path: Path) -> os.stat_result:
+        found = [*lstat(path)]
+        if path in paths:
+            found[stat.ST_UID] = 65_533
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "lstat", owned)
 
 
 @pytest.mark.parametrize(
@@ -244,15 +253,8 @@ def test_nobody_else_may_change_a_part_of_the_path(
     file.write_text('{"keys": []}')
     for name, mode in modes.items():
         (tmp_path / name).chmod(mode)
-    lstat, statvfs = os.lstat, os.statvfs
-
-    def owned(path: Path) -> os.stat_result:
-        found = [*lstat(path)]
-        if path in {tmp_path / name for name in theirs}:
-            found[stat.ST_UID] = THEIRS
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "lstat", owned)
+    statvfs = os.statvfs
+    give_away(monkeypatch, *(tmp_path / name for name in theirs))
     if fixed:
         monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=statvfs(path).f_flag | os.ST_RDONLY))
     if why is None or (fixed and not any(mode & 0o1002 == 0o002 for mode in modes.values())):
@@ -276,16 +278,9 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
 def test_a_key_is_not_made_where_another_user_has_planted_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lstat = os.lstat
     tmp_path.chmod(0o1777)
     (tmp_path / "keys.json").symlink_to(tmp_path / "planted")
-
-    def planted(path: Path) -> os.stat_result:
-        found = [*lstat(path)]
-        found[stat.ST_UID] = THEIRS if path == tmp_path / "keys.json" else found[stat.ST_UID]
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "lstat", planted)
+    give_away(monkeypatch, tmp_path / "keys.json")
     with pytest.raises(SettingsError, match="is theirs"):
         commands._change(tmp_path / "keys.json", lambda keys: keys)
     assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]

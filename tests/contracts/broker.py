@@ -10,6 +10,7 @@ from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StoodStillError
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Publisher, Subscription
+from tests.world.manual_clock import ManualClock
 
 MANY = 1_000
 BYTES = 10**7
@@ -57,6 +58,21 @@ async def pull_all(subscription: Subscription, count: int) -> list[Delivery]:
     return deliveries
 
 
+async def leased(broker: Broker, *numbers: int) -> list[Delivery]:
+    """Messages of these numbers, which a flusher holds."""
+    await broker.publisher.publish([message(number) for number in numbers])
+    return await pull_all(broker.subscription, len(numbers))
+
+
+def turning(clock: ManualClock, seconds: float) -> Callable[[], Awaitable[None]]:
+    """So much time passes when it is called."""
+
+    async def turn() -> None:
+        clock.turn(seconds)
+
+    return turn
+
+
 def tokens(deliveries: list[Delivery]) -> list[str]:
     return [delivery.token for delivery in deliveries]
 
@@ -78,8 +94,7 @@ class BrokerContract:
         assert delivery.message_id
 
     async def test_all_messages_of_a_publish_are_delivered(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(number) for number in range(50)])
-        deliveries = await pull_all(broker.subscription, 50)
+        deliveries = await leased(broker, *range(50))
         assert numbers(deliveries) == list(range(50))
         assert len({delivery.message_id for delivery in deliveries}) == 50
 
@@ -122,20 +137,17 @@ class BrokerContract:
         assert loop.time() - begun >= 0.04
 
     async def test_published_is_when_it_was_published(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        (first,) = await pull_all(broker.subscription, 1)
+        (first,) = await leased(broker, 1)
         await broker.subscription.ack([first.token], floor=Instant(1))
         await broker.lapse()
-        await broker.publisher.publish([message(2)])
-        (second,) = await pull_all(broker.subscription, 1)
+        (second,) = await leased(broker, 2)
         assert 10**12 < first.published < second.published < 10**13
 
     async def test_each_message_has_an_id_of_its_own_for_ever(self, broker: Broker) -> None:
         """Receipts of foreign messages are made from it."""
         seen = set()
         for number in range(5):
-            await broker.publisher.publish([message(number)])
-            (held,) = await pull_all(broker.subscription, 1)
+            (held,) = await leased(broker, number)
             seen.add(held.message_id)
             await broker.subscription.ack([held.token], floor=Instant(1))
         assert len(seen) == 5

@@ -30,7 +30,7 @@ from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
 from tests.contracts.arrivals import ArrivalsContract, Arriving
-from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens, turning
 from tests.contracts.finding import RankedContract, SearchContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
@@ -68,12 +68,6 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
     async def broker(self, database: Database, another: Database) -> Broker:
         clock = ManualClock()
 
-        async def lapse() -> None:
-            clock.turn(61)
-
-        async def linger() -> None:
-            clock.turn(59)
-
         async def buried() -> list[tuple[bytes, str]]:
             rows = database.reader().execute("SELECT data, buried FROM messages WHERE buried IS NOT NULL")
             return rows.fetchall()
@@ -82,10 +76,10 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
             SqlitePublisher(database, clock, ROOM),
             SqliteSubscription(database, clock, 60),
             SqliteSubscription(another, clock, 60),
-            lapse,
+            turning(clock, 61),
             buried,
             SqlitePublisher(another, clock, 2_000),
-            linger,
+            turning(clock, 59),
         )
 
     async def test_bytes_are_counted_right_over_a_life(self, broker: Broker, database: Database) -> None:
