@@ -230,7 +230,7 @@ async def until_total(running: Running, value: int, key: str = "") -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "ingest"])
-async def test_lines_are_counted_also_those_that_came_just_before_the_end(
+async def test_lines_of_statsd_are_counted_also_those_that_came_just_before_the_end(
     started: Processes, tmp_path: Path, command: str
 ) -> None:
     running = await started.start(command, "--port", "0", "--statsd", "0")
@@ -245,7 +245,7 @@ async def test_lines_are_counted_also_those_that_came_just_before_the_end(
             await asyncio.sleep(0.01)
 
 
-async def test_the_first_worker_reads_them_and_the_kernel_keeps_some_until_it_is_back(started: Processes) -> None:
+async def test_the_first_worker_reads_lines_and_the_kernel_keeps_some_until_it_is_back(started: Processes) -> None:
     running = await started.start("ingest", "--port", "0", "--workers", "2", "--statsd", "0", "--admin-port", "0")
     send(address_of(running), b"a:1|c")
     await until_total(running, 1)
@@ -280,20 +280,20 @@ async def test_with_keys_lines_count_under_one_of_them(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["up", "ingest"])
-def test_with_keys_a_good_one_is_needed(tmp_path: Path, command: str, settings: dict[str, str], says: str) -> None:
+def test_with_keys_statsd_needs_a_good_one(tmp_path: Path, command: str, settings: dict[str, str], says: str) -> None:
     file, _ = keys_file(tmp_path, all={})
     settings = {"COUNTERSINK_KEYS_FILE": str(file)} | settings
     assert says in run(command, "--port", "0", "--statsd", "0", cwd=tmp_path, **settings).refusal
 
 
-def test_without_keys_nothing_comes_from_other_machines(tmp_path: Path) -> None:
+def test_without_keys_no_lines_come_from_other_machines(tmp_path: Path) -> None:
     arguments = ("up", "--port", "0", "--statsd", "0", "--statsd-host", EVERYWHERE)
     said = run(*arguments, cwd=tmp_path).refusal
     assert f"--statsd-host {EVERYWHERE}: anyone who can connect could add to all counters" in said
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
-def test_a_port_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) -> None:
+def test_a_port_of_statsd_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) -> None:
     port = free_port()
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind(("127.0.0.1", port))

@@ -249,7 +249,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_they_drain_with_their_parent(started: Processes, tmp_path: Path) -> None:
+async def test_workers_drain_with_their_parent(started: Processes, tmp_path: Path) -> None:
     async with two_workers(started) as (running, children):
         assert running.line == (
             f"countersink ingest is up on {running.url} with 2 workers, its data in {tmp_path / 'countersink.db'}\n"
@@ -259,7 +259,7 @@ async def test_they_drain_with_their_parent(started: Processes, tmp_path: Path) 
         assert not any(map(alive, children))
 
 
-async def test_a_signal_for_all_of_them_as_a_terminal_sends_it_is_no_failure(started: Processes) -> None:
+async def test_a_signal_for_all_workers_as_a_terminal_sends_it_is_no_failure(started: Processes) -> None:
     async with two_workers(started) as (running, children):
         for child in children:
             os.kill(child, signal.SIGINT)
@@ -267,7 +267,7 @@ async def test_a_signal_for_all_of_them_as_a_terminal_sends_it_is_no_failure(sta
         assert not any(map(alive, children))
 
 
-async def test_one_that_is_killed_is_replaced_and_the_other_goes_on(started: Processes) -> None:
+async def test_a_worker_that_is_killed_is_replaced_and_the_other_goes_on(started: Processes) -> None:
     async with two_workers(started) as (running, (first, second)):
         os.kill(first, signal.SIGKILL)
         await gone([first])
@@ -281,7 +281,7 @@ async def test_one_that_is_killed_is_replaced_and_the_other_goes_on(started: Pro
         assert await running.end(signal.SIGTERM) == 0
 
 
-async def test_they_drain_and_end_when_their_parent_is_killed(started: Processes, tmp_path: Path) -> None:
+async def test_workers_drain_and_end_when_their_parent_is_killed(started: Processes, tmp_path: Path) -> None:
     """Their port is free then: the next one can start on it."""
     async with two_workers(started) as (running, children):
         await count(running.url, 5)
@@ -310,12 +310,14 @@ class Keeper(workers._Keeper):
         return process
 
 
-async def test_one_that_never_gets_ready_ends_the_start() -> None:
+async def test_a_worker_that_never_gets_ready_ends_the_start() -> None:
     with pytest.raises(CountersinkError, match="a worker ended with exit code 3 before it was ready"):
         await asyncio.wait_for(Keeper("exit 3").run(Stop()), 60)
 
 
-async def test_one_that_dies_again_and_again_is_started_again_until_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_dies_again_and_again_is_started_again_until_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     keeper, stop = Keeper("echo up; kill -9 $$"), Stop()
     task = asyncio.create_task(keeper.run(stop))
     async with asyncio.timeout(60):
@@ -326,7 +328,7 @@ async def test_one_that_dies_again_and_again_is_started_again_until_the_end(capl
     assert f"worker 0 (process {keeper.pids[0]}) was killed by SIGKILL and is started again" in caplog.messages
 
 
-async def test_one_that_does_not_drain_is_killed_and_that_is_a_failure() -> None:
+async def test_a_worker_that_does_not_drain_is_killed_and_that_is_a_failure() -> None:
     keeper, stop = Keeper("trap '' TERM; echo up; while :; do sleep 0.1; done", patience=0.2), Stop()
     task = asyncio.create_task(keeper.run(stop))
     await asyncio.wait_for(keeper.ready.wait(), 60)

@@ -252,7 +252,7 @@ async def test_a_service_that_is_not_ready_is_shown_and_fails() -> None:
     assert done.out.startswith(f"service      {server.url}, version 1, NOT READY\n")
 
 
-def test_what_a_key_may_not_see_is_said(tmp_path: Path) -> None:
+def test_status_says_what_a_key_may_not_see(tmp_path: Path) -> None:
     keys = {"COUNTERSINK_KEYS_FILE": str(tmp_path / "keys.json")}
     key = run("keys", "new", "writer", "--scope", "write", cwd=None, **keys).out.strip()
     with service(tmp_path / "data", **keys) as guarded:
@@ -314,7 +314,7 @@ countersink_inexact_reads_total {pulled}
         ("sqlite", 0, 1_089, ["1,089 applied, including some that were accepted before", "dead         none here"]),
     ],
 )
-async def test_what_a_process_does_not_know_is_not_said_to_be_nothing(
+async def test_status_does_not_say_that_what_a_process_does_not_know_is_nothing(
     broker: str, pulled: int, applied: int, said: list[str]
 ) -> None:
     shown = METRICS.format(broker=broker, pulled=pulled, applied=applied)
@@ -364,7 +364,7 @@ def test_only_a_new_total_is_a_change() -> None:
     assert differences.take(was_set, 14.0) == CounterChange(was_set, 2**40 - 2, None)
 
 
-def test_a_line_has_time_name_total_difference_and_rate() -> None:
+def test_a_line_of_a_watch_has_time_name_total_difference_and_rate() -> None:
     now = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
     assert line_of(CounterChange(counter("a", 5), None, None), 3, now) == "12:00:05  a    5"
     assert line_of(CounterChange(counter("a", 5), 4, None), 1, now) == "12:00:05  a  5  +4"
@@ -385,7 +385,7 @@ def watching(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-def test_it_goes_on_when_the_service_is_back_and_ends_with_0(tmp_path: Path) -> None:
+def test_a_watch_goes_on_when_the_service_is_back_and_ends_with_0(tmp_path: Path) -> None:
     port = str(free_port())
     with service(tmp_path, port) as first:
         shell = Shell(first.url)

@@ -64,13 +64,13 @@ def test_the_rows_of_the_page_are_rows_of_the_usual_run() -> None:
     assert on_page <= usual
 
 
-def test_the_plot_is_drawn_of_the_figures() -> None:
+def test_the_plot_of_contention_is_drawn_of_the_figures() -> None:
     kept = orjson.loads(FILE.read_bytes())
     assert PLOT.read_text() == draw([panel(TITLES[name], kept[name]) for name in TITLES if name in kept])
     ET.fromstring(PLOT.read_text())
 
 
-def test_the_page_says_the_same() -> None:
+def test_the_page_on_contention_says_the_same() -> None:
     page = (ROOT / "docs" / "contention.md").read_text().splitlines()
     for name, more in orjson.loads(FILE.read_bytes()).items():
         for line in lines(TITLES[name], more):
@@ -114,7 +114,7 @@ def test_a_service_without_its_fast_path_is_slower_than_what_is_kept(tmp_path: P
 
 @pytest.mark.check  # wrk
 @pytest.mark.parametrize(("factor", "code"), [(0.1, None), (10.0, "slower than quick.json says")])
-def test_the_command_fails_by_its_exit_code(
+def test_the_quick_check_fails_by_its_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], factor: float, code: str | None
 ) -> None:
     """Against ratios that are a tenth of those that were kept, and ten times as high."""

@@ -15,19 +15,19 @@ from tests.mutations.table import by_name
 from tests.world.patient_loop import PatientLoop
 
 
-def test_each_changes_what_it_names() -> None:
+def test_each_mutation_changes_what_it_names() -> None:
     for one in by_name().values():
         assert len(changes(one)) == len(one.places), one.name
 
 
-def test_the_tests_that_must_notice_them_are_there() -> None:
+def test_the_tests_that_must_notice_mutations_are_there() -> None:
     for one in by_name().values():
         paths = [argument for argument in one.caught_by if argument.startswith("tests/")]
         assert paths, one.name
         assert [path for path in paths if not (ROOT / path).exists()] == [], one.name
 
 
-def test_no_two_have_the_same_name() -> None:
+def test_no_two_mutations_have_the_same_name() -> None:
     assert [name for name, number in Counter(one.name for one in MUTATIONS).items() if number > 1] == []
 
 
@@ -44,7 +44,7 @@ def test_no_two_have_the_same_name() -> None:
         ("shared.sqlite.store._CHANGE", text("INSERT", "INSERT")),
     ],
 )
-def test_one_that_would_do_nothing_is_refused(place: str, make: object) -> None:
+def test_a_mutation_that_would_do_nothing_is_refused(place: str, make: object) -> None:
     with pytest.raises(UselessMutationError):
         changes(Mutation("useless", (place,), make, ()))  # type: ignore[arg-type] # all of them can be called
 
