@@ -206,6 +206,11 @@ async def test_a_file_that_is_not_whole_is_refused_before_anything_is_told(tmp_p
         await told(file)
 
 
+async def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        await told(tmp_path / "export")
+
+
 def test_a_file_that_is_not_there_is_not_tried_again(tmp_path: Path) -> None:
     make_file(tmp_path)
     for command in (
