@@ -15,8 +15,7 @@ import pytest
 from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite import backup as backups
 from shared.sqlite.backup import copy
-from tests.cli.running import Done, make_file, run
-from tests.cli.services import total
+from tests.cli.running import Done, make_file, run, total
 from tests.processes.harness import processes
 
 

@@ -90,17 +90,16 @@ def total(folder: Path, counter: str) -> int:
 
 def test_a_list_says_what_each_is_and_why(folder: Path) -> None:
     for _ in range(2):
-        code, out, lines = dlq(folder, "list")
-        assert (code, lines) == (0, [])
-        poison, nonsense, count = out.splitlines()
+        poison, nonsense, count = dlq(folder, "list").said.splitlines()
         assert poison.startswith("2  20")
         assert "5 increments: poison +5, a +12" in poison
         assert "no poison" in poison
         assert nonsense.startswith("3  20")
         assert "nothing that can be read  (the data is not valid JSON" in nonsense
         assert count == "2 dead letters"
-    _, out, _ = dlq(folder, "list", "--limit", "1")
-    assert out.splitlines()[1] == "1 dead letter, and there are more: --limit shows them"
+    assert dlq(folder, "list", "--limit", "1").said.splitlines()[1:] == [
+        "1 dead letter, and there are more: --limit shows them"
+    ]
 
 
 def test_a_list_as_json_is_a_letter_a_line(folder: Path) -> None:
@@ -116,8 +115,7 @@ def test_a_list_as_json_is_a_letter_a_line(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["2", "p-1"])
 def test_show_says_all_of_one(folder: Path, name: str) -> None:
-    code, out, lines = dlq(folder, "show", name)
-    assert (code, lines) == (0, [])
+    out = dlq(folder, "show", name).said
     assert "  poison +5  dead\n" in out
     assert "  a +10 under the id an id  dead\n" in out
     assert "receipt     p-1\n" in out
@@ -127,7 +125,7 @@ def test_show_says_all_of_one(folder: Path, name: str) -> None:
 
 
 def test_nothing_shown_is_obeyed_by_a_terminal(folder: Path) -> None:
-    _, out, _ = dlq(folder, "show", "3")
+    out = dlq(folder, "show", "3").said
     assert "\x1b" not in out
     assert "data        \\x1b[31m\\n" in out
 
@@ -139,9 +137,8 @@ def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -
     assert "2  5 increments left: the sum does not fit into the file: no poison\n" in out
     assert out.endswith("increments: 0 counted, 0 counted before, 5 left\n")
     execute(folder, "DROP TRIGGER rule")
-    code, out, lines = dlq(folder, "replay", "2")
-    assert (code, lines) == (0, [])
-    assert out == "2  5 increments counted\nincrements: 5 counted, 0 counted before, 0 left\n"
+    counted = "2  5 increments counted\nincrements: 5 counted, 0 counted before, 0 left\n"
+    assert dlq(folder, "replay", "2").said == counted
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
     code, out, (line,) = dlq(folder, "replay", "2")
     assert code == 1
@@ -163,9 +160,7 @@ def test_replays_and_drops_are_told_as_json(folder: Path) -> None:
 
 def test_the_receipt_of_a_batch_names_its_letters(folder: Path) -> None:
     """Its other envelopes were counted, or wait."""
-    code, out, lines = dlq(folder, "show", "e.p-1")
-    assert (code, lines) == (0, [])
-    assert out.startswith("id          2\n")
+    assert dlq(folder, "show", "e.p-1").said.startswith("id          2\n")
     execute(folder, "DROP TRIGGER rule")
     (line,) = dlq(folder, "replay", "e.p-1", "no.such").lines
     assert line.startswith("countersink: no.such: not found: already replayed or dropped, or never a dead letter")
@@ -274,8 +269,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         assert "countersink.db does not exist" in dlq(tmp_path, *arguments).refusal
     assert not (tmp_path / ".countersink").exists()
     make_file(tmp_path)
-    assert dlq(tmp_path, "list") == (0, "no dead letters\n", [])
-    assert dlq(tmp_path, "replay", "--all") == (0, "increments: 0 counted, 0 counted before, 0 left\n", [])
+    assert dlq(tmp_path, "list").said == "no dead letters\n"
+    assert dlq(tmp_path, "replay", "--all").said == "increments: 0 counted, 0 counted before, 0 left\n"
     assert dlq(tmp_path, "show", "17").code == 1
     for wrong in ("", "replay", "replay 1 --all", "list --limit 0", "show", "drop", "drop --all"):
         assert dlq(tmp_path, *wrong.split()).code == 2

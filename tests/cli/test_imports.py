@@ -25,6 +25,8 @@ from shared.wiring.datastore import name_of, refuse_ours
 from tests.cli.running import make_file, run
 
 PLACE = Datastore("p", "", "old")
+SAME = "datastore://p?namespace=old"
+"""The same place."""
 CLOUD = "pubsub://p/topic?subscription=sub"
 
 
@@ -117,23 +119,13 @@ def test_a_wrong_place_is_one_line(tmp_path: Path, url: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("variant", "store", "kinds", "why"),
     [
-        ("ndb", "datastore://p?namespace=old", {}, "are the same place"),
+        ("ndb", SAME, {}, "are the same place"),
         ("ndb", "datastore://p/(default)?namespace=old", {}, "are the same place"),
-        (
-            "ndb",
-            "datastore://p?namespace=old",
-            {"kind_shard": "Ours"},
-            "GeneralCounterShardConfig of ndb would also be",
-        ),
-        ("go", "datastore://p?namespace=old", {}, "GeneralCounterShard and GeneralCounterShardConfig of go would"),
-        (
-            "java",
-            "datastore://p?namespace=old",
-            {"kind_config": "CounterShard_x"},
-            "CounterShard_x of java would also be",
-        ),
-        ("java", "datastore://p?namespace=old", {"kind_shard": "Counter"}, "Counter of java would also be"),
-        ("simple", "datastore://p?namespace=old", {"kind_config": "SimpleCounterShard"}, "of simple would also be"),
+        ("ndb", SAME, {"kind_shard": "Ours"}, "GeneralCounterShardConfig of ndb would also be"),
+        ("go", SAME, {}, "GeneralCounterShard and GeneralCounterShardConfig of go would"),
+        ("java", SAME, {"kind_config": "CounterShard_x"}, "CounterShard_x of java would also be"),
+        ("java", SAME, {"kind_shard": "Counter"}, "Counter of java would also be"),
+        ("simple", SAME, {"kind_config": "SimpleCounterShard"}, "of simple would also be"),
     ],
 )
 def test_data_of_kinds_that_are_ours_is_not_imported(variant: str, store: str, kinds: dict[str, Any], why: str) -> None:
@@ -150,8 +142,8 @@ def test_data_of_kinds_that_are_ours_is_not_imported(variant: str, store: str, k
         ("ndb", "datastore://p/other?namespace=old", {}),
         ("ndb", "datastore://q?namespace=old", {}),
         ("ndb", "", {}),
-        ("java", "datastore://p?namespace=old", {}),
-        ("go", "datastore://p?namespace=old", {"kind_config": "OurConfig", "kind_shard": "OurShard"}),
+        ("java", SAME, {}),
+        ("go", SAME, {"kind_config": "OurConfig", "kind_shard": "OurShard"}),
     ],
 )
 def test_data_elsewhere_or_of_other_kinds_is(variant: str, store: str, kinds: dict[str, Any]) -> None:

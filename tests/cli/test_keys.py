@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -38,17 +38,12 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:
-    done = keys(tmp_path, "new", "shop", "--scope", "write,read", "--prefix", "a:", "--prefix", "b:", "--rate", "10")
-    assert (done.code, done.lines) == (0, [])
-    text = done.out.removesuffix("\n")
+    new = keys(tmp_path, "new", "shop", "--scope", "write,read", "--prefix", "a:", "--prefix", "b:", "--rate", "10")
+    text = new.said.removesuffix("\n")
     assert text.startswith("csk_shop_")
     (entry,) = entries(tmp_path)
-    assert {name: value for name, value in entry.items() if name != "sha256"} == {
-        "id": "shop",
-        "scopes": ["write", "read"],
-        "prefixes": ["a:", "b:"],
-        "rate": 10.0,
-    }
+    wanted = {"id": "shop", "scopes": ["write", "read"], "prefixes": ["a:", "b:"], "rate": 10.0}
+    assert {name: value for name, value in entry.items() if name != "sha256"} == wanted
     file = tmp_path / "keys.json"
     assert text.rpartition("_")[2] not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -115,12 +110,9 @@ def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tu
     assert (tmp_path / "keys.json").read_bytes() == before
 
 
-def test_scopes_may_be_given_one_by_one(tmp_path: Path) -> None:
+def test_scopes_may_be_given_one_by_one_and_one_is_required(tmp_path: Path) -> None:
     assert keys(tmp_path, "new", "c", "--scope", "write", "--scope", "read,admin").code == 0
     assert entries(tmp_path)[0]["scopes"] == ["write", "read", "admin"]
-
-
-def test_the_usage_shows_that_a_scope_is_required(tmp_path: Path) -> None:
     usage = " ".join(keys(tmp_path, "new", "c").lines)
     assert "--scope SCOPES" in usage
     assert "[--scope SCOPES]" not in usage
@@ -214,8 +206,17 @@ def test_a_file_that_others_can_write_holds_no_keys(tmp_path: Path, mode: int) -
     assert keys(tmp_path, "list").code == 0
 
 
-THEIRS: Final = 65_533
-"""Another user."""
+def give_away(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """To another user."""
+    lstat = os.lstat
+
+    def owned(path: Path) -> os.stat_result:
+        found = [*lstat(path)]
+        if path in paths:
+            found[stat.ST_UID] = 65_533
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "lstat", owned)
 
 
 @pytest.mark.parametrize(
@@ -252,15 +253,8 @@ def test_nobody_else_may_change_a_part_of_the_path(
     file.write_text('{"keys": []}')
     for name, mode in modes.items():
         (tmp_path / name).chmod(mode)
-    lstat, statvfs = os.lstat, os.statvfs
-
-    def owned(path: Path) -> os.stat_result:
-        found = [*lstat(path)]
-        if path in {tmp_path / name for name in theirs}:
-            found[stat.ST_UID] = THEIRS
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "lstat", owned)
+    statvfs = os.statvfs
+    give_away(monkeypatch, *(tmp_path / name for name in theirs))
     if fixed:
         monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=statvfs(path).f_flag | os.ST_RDONLY))
     if why is None or (fixed and not any(mode & 0o1002 == 0o002 for mode in modes.values())):
@@ -284,16 +278,9 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
 def test_a_key_is_not_made_where_another_user_has_planted_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lstat = os.lstat
     tmp_path.chmod(0o1777)
     (tmp_path / "keys.json").symlink_to(tmp_path / "planted")
-
-    def planted(path: Path) -> os.stat_result:
-        found = [*lstat(path)]
-        found[stat.ST_UID] = THEIRS if path == tmp_path / "keys.json" else found[stat.ST_UID]
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "lstat", planted)
+    give_away(monkeypatch, tmp_path / "keys.json")
     with pytest.raises(SettingsError, match="is theirs"):
         commands._change(tmp_path / "keys.json", lambda keys: keys)
     assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
@@ -366,12 +353,8 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
             said = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong).refusal
             assert key[:-1] not in said
             assert "COUNTERSINK_KEY" in said
-        for command in (
-            ["incr", "c"],
-            ["map", "--prefix", "", "--add", "1", "--url", service.url],
-            ["watch", "c"],
-            ["check"],
-        ):
+        job = ("map", "--prefix", "", "--add", "1", "--url", service.url)
+        for command in (("incr", "c"), job, ("watch", "c"), ("check",)):
             said = run(*command, cwd=tmp_path, COUNTERSINK_URL=service.url).refusal
             assert "Set COUNTERSINK_KEY to a key of the service" in said
         reader = keys(tmp_path, "new", "r", "--scope", "read").out.strip()
@@ -397,16 +380,13 @@ def test_a_service_account_is_a_key_without_a_secret(tmp_path: Path) -> None:
     assert keys(tmp_path, "list").out == f"eventarc  write, account {account}\n"
     made = keys(tmp_path, "new", "b", "--google", f"b{account}", "--scope", "read", "--json").out
     assert json.loads(made) == {"id": "b", "google": f"b{account}"}
-    for wrong, said in (
-        (("new", "c", "--google", account, "--scope", "write"), "'eventarc' is for this account already"),
-        (("new", "c", "--google", "me@example.com", "--scope", "write"), "the address of a service account"),
-        (("new", "c", "--google", "", "--scope", "write"), "the address of a service account"),
-        (
-            ("new", "c", "--google", f"c{account}", "--publishable", "--prefix", "p:", "--origin", "https://a.b"),
-            "secret",
-        ),
+    for address, how, said in (
+        (account, ("--scope", "write"), "'eventarc' is for this account already"),
+        ("me@example.com", ("--scope", "write"), "the address of a service account"),
+        ("", ("--scope", "write"), "the address of a service account"),
+        (f"c{account}", ("--publishable", "--prefix", "p:", "--origin", "https://a.b"), "secret"),
     ):
-        assert said in keys(tmp_path, *wrong).refusal
+        assert said in keys(tmp_path, "new", "c", "--google", address, *how).refusal
     assert keys(tmp_path, "revoke", "eventarc").code == 0
     assert [entry["id"] for entry in entries(tmp_path)] == ["b"]
 

@@ -16,8 +16,7 @@ from countersink_server.cli.main import main
 from shared.model.errors import TransientError
 from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs
-from tests.cli.running import COUNTERSINK, Done, environment, run
-from tests.cli.services import service
+from tests.cli.running import COUNTERSINK, Done, environment, run, service
 
 WINDOWS = "by itself=hour/90d;by the service=hour/90d"
 

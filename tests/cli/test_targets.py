@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COUNTERSINK, Done, environment, make_file, run, run_to
-from tests.cli.services import service
-
-NOWHERE = "http://127.0.0.1:1"
+from tests.cli.running import COUNTERSINK, NOWHERE, Done, environment, make_file, run, run_to, service
 
 
 @pytest.fixture
@@ -30,9 +27,7 @@ def test_data_without_a_service_are_counted_read_and_changed(data: Path, tmp_pat
     empty.mkdir()
 
     def said(*arguments: str) -> str:
-        done = run(*arguments, "--data", str(data), cwd=None, COUNTERSINK_URL=NOWHERE, TMPDIR=str(empty))
-        assert (done.code, done.lines) == (0, [])
-        return done.out
+        return run(*arguments, "--data", str(data), cwd=None, COUNTERSINK_URL=NOWHERE, TMPDIR=str(empty)).said
 
     assert said("incr", "a", "--by", "3", "--id", "x").startswith("accepted, receipt ")
     said("incr", "a", "--by", "3", "--id", "x")
@@ -68,11 +63,9 @@ def test_data_are_named_alike(command: list[str], data: Path, tmp_path: Path) ->
     assert not [*elsewhere.iterdir()]
 
 
-@pytest.mark.parametrize("command", [["get", "a"], ["sweep"]], ids=" ".join)
-def test_a_failure_names_what_the_command_talked_to(command: list[str], tmp_path: Path) -> None:
-    refused = {"COUNTERSINK_URL": NOWHERE}
-    done = run(*command, *(["--patience", "0"] if command[0] == "get" else []), cwd=tmp_path, **refused)
-    assert (NOWHERE if command[0] == "get" else str(tmp_path)) in done.refusal
+def test_a_failure_names_what_the_command_talked_to(tmp_path: Path) -> None:
+    assert NOWHERE in run("get", "a", "--patience", "0", cwd=tmp_path, COUNTERSINK_URL=NOWHERE).refusal
+    assert str(tmp_path) in run("sweep", cwd=tmp_path, COUNTERSINK_URL=NOWHERE).refusal
 
 
 def test_a_command_that_is_advised_has_the_data_that_were_named(tmp_path: Path) -> None:

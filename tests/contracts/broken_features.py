@@ -1,17 +1,25 @@
 """Stores with one mistake each about guards, marks, compactions, or counts by time."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from shared.model.buckets import ByTime, StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, CrowdedError
-from shared.model.words import Commit, Guard, Receipt, Total
+from shared.model.words import Commit, Guard, Receipt
 from tests.contracts.broken import Fault, after, before, calls, gives, leaves, nothing
-from tests.contracts.broken_stores import Torn, although, commits, each, new_versions, parts_changed, reads
+from tests.contracts.broken_stores import (
+    although,
+    commits,
+    each,
+    new_versions,
+    parts_changed,
+    reads_late,
+    with_parts,
+)
 from tests.world.memory.buckets import MemoryBuckets
-from tests.world.memory.store import MemorySnapshot, MemoryStore
+from tests.world.memory.store import MemoryStore
 
 Right = Callable[..., Any]
 
@@ -22,16 +30,6 @@ def _without(counter: str, shards: Mapping[tuple[str, int], int]) -> dict[tuple[
 
 def _of(counter: str, shards: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     return {shard: count for shard, count in shards.items() if shard[0] == counter}
-
-
-class _GuardOfNow(Torn):
-    """Totals of the instant, and a guard that is younger: two sets may add up."""
-
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        self._guards = self._store._guards
-        return await MemorySnapshot.read(self, counters, receipts)
 
 
 async def _remove_what_it_saw_before(store: MemoryStore, right: Right, counter: str) -> Any:
@@ -50,13 +48,6 @@ async def _remove_unseen(store: MemoryStore, right: Right, counter: str) -> Any:
     removed = await right(counter)
     if removed:
         store._guards = store._guards | {counter: Guard(version)}
-    return removed
-
-
-async def _remove_the_guard(store: MemoryStore, right: Right, counter: str) -> Any:
-    removed = await right(counter)
-    if removed:
-        store._guards = {name: guard for name, guard in store._guards.items() if name != counter}
     return removed
 
 
@@ -91,7 +82,7 @@ GUARDS: Final[dict[str, Fault]] = {
         "apply", "_guards", lambda store, commit: new_versions(store, [add.counter for add in commit.adds])
     ),
     "skips what changes nothing": commits(lambda _, commit: commit if commit.adds else replace(commit, guard=None)),
-    "guard of now": reads(_GuardOfNow),
+    "guard of now, so that two sets may add up": reads_late("_guards"),
     "removes what is used": before("remove", "_shards", lambda store, counter: _without(counter, store._shards)),
     "removes what is not marked": before(
         "remove",
@@ -104,7 +95,13 @@ GUARDS: Final[dict[str, Fault]] = {
     "leaves the mark": leaves("remove", "_guards"),
     "leaves shards": leaves("remove", "_shards"),
     "leaves the config": leaves("remove", "_configs"),
-    "removes the guard": calls(remove=_remove_the_guard),
+    "removes the guard": after(
+        "remove",
+        "_guards",
+        lambda store, counter: {
+            name: guard for name, guard in store._guards.items() if name != counter or name in store._configs
+        },
+    ),
     "removes unseen": calls(remove=_remove_unseen),
     "removes what it saw before": calls(remove=_remove_what_it_saw_before),
     "finds all at once": calls(deleted=lambda _, right, after, limit: right(after, 10**6)),
@@ -146,12 +143,6 @@ async def _joined_marks(store: MemoryStore, right: Right, source: str, counters:
     return {name.removeprefix(source): total for name, total in found.items()}
 
 
-async def _forget_marks_too(store: MemoryStore, right: Right, counter: str) -> Any:
-    removed = await right(counter)
-    store._marks = {mark: total for mark, total in store._marks.items() if mark[1] != counter or not removed}
-    return removed
-
-
 MARKS: Final[dict[str, Fault]] = {
     "checks no mark": each("marks", _seen),
     "checks whether there is one": each("marks", _seen_if_there),
@@ -178,7 +169,13 @@ MARKS: Final[dict[str, Fault]] = {
         ),
         marks=_joined_marks,
     ),
-    "removes the mark": calls(remove=_forget_marks_too),
+    "removes the mark": after(
+        "remove",
+        "_marks",
+        lambda store, counter: {
+            mark: total for mark, total in store._marks.items() if mark[1] != counter or counter in store._configs
+        },
+    ),
     "forgets marks when it is set": after(
         "apply",
         "_marks",
@@ -384,27 +381,17 @@ async def _largest_of_now(store: MemoryStore, right: Right, _: Any, *asked: Any)
         return await right(present, *asked)
 
 
-async def _largest_without_dead(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
-    snapshot.dead = {}
-    return await right(snapshot, *asked)
-
-
-async def _largest_with_deleted(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
-    snapshot._guards = {}
-    return await right(snapshot, *asked)
-
-
-async def _largest_by_first_shards(store: MemoryStore, right: Right, snapshot: MemorySnapshot, *asked: Any) -> Any:
-    snapshot.configs = dict.fromkeys(snapshot.configs, 1)
-    return await right(snapshot, *asked)
+def _ranks(**parts: Callable[[Any], Any]) -> Fault:
+    """It ranks as if parts of the snapshot were others."""
+    return calls(largest=lambda _, right, snapshot, *asked: right(with_parts(snapshot, **parts), *asked))
 
 
 RANKS: Final[dict[str, Fault]] = {
     "gives places to what is looked at anyway": calls(largest=_largest_with_all),
     "ranks by the present": calls(largest=_largest_of_now),
-    "ranks without the dead": calls(largest=_largest_without_dead),
-    "gives places to what was deleted": calls(largest=_largest_with_deleted),
-    "ranks by first shards": calls(largest=_largest_by_first_shards),
+    "ranks without the dead": _ranks(dead=lambda _: {}),
+    "gives places to what was deleted": _ranks(_guards=lambda _: {}),
+    "ranks by first shards": _ranks(configs=lambda snapshot: dict.fromkeys(snapshot.configs, 1)),
     "ranks without prefixes": calls(
         largest=lambda _, right, snapshot, __, limit, pending: right(snapshot, [""], limit, pending)
     ),

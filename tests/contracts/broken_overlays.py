@@ -1,14 +1,14 @@
 """Overlays, and brokers that keep one, with one mistake each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant
-from shared.model.words import Delivery, Envelope, Message, View
+from shared.model.words import Envelope, Message, View
 from shared.ports.broker import Check
 from tests.contracts.broken import Fault, calls, gives, nothing
 from tests.contracts.broken_brokers import number_of
@@ -17,21 +17,21 @@ from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 Right = Callable[..., Any]
 
 
-async def _drop_too_early(broker: MemoryBroker, right: Right, limit: int, max_bytes: int, wait: float) -> Any:
-    held = await right(limit, max_bytes, wait)
-    broker.pending.settle([int(delivery.message_id) for delivery in held], BEGINNING)
-    return held
+def drops(method: str, numbers: Callable[..., Iterable[int]]) -> Fault:
+    """The method drops entries, too: `numbers` is called with the broker, the right result, and all arguments."""
+
+    async def dropped(broker: MemoryBroker, right: Right, *args: Any) -> Any:
+        result = await right(*args)
+        broker.pending.settle([*numbers(broker, result, *args)], BEGINNING)
+        return result
+
+    return calls(**{method: dropped})
 
 
 async def _drop_too_late(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
     pending, broker.pending = broker.pending, type(broker.pending)()
     await right(tokens, floor)
     broker.pending = pending
-
-
-async def _drop_what_is_buried(broker: MemoryBroker, right: Right, delivery: Delivery, reason: str) -> None:
-    await right(delivery, reason)
-    broker.pending.settle([int(delivery.message_id)], BEGINNING)
 
 
 async def _lower_the_floor(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
@@ -41,40 +41,24 @@ async def _lower_the_floor(broker: MemoryBroker, right: Right, tokens: Sequence[
     broker.pending._views.clear()
 
 
-async def _drop_on_a_stale_ack(broker: MemoryBroker, right: Right, tokens: Sequence[str], floor: Instant) -> None:
-    await right(tokens, floor)
-    broker.pending.settle([*map(number_of, tokens)], floor)
+def _foreign(broker: MemoryBroker, *_: object) -> list[int]:
+    return [number for number, held in broker._messages.items() if "ce-type" not in held.message.attributes]
 
 
-async def _drop_what_is_given_back(broker: MemoryBroker, right: Right, tokens: Sequence[str]) -> None:
-    await right(tokens)
-    broker.pending.settle([*map(number_of, tokens)], BEGINNING)
-
-
-async def _forget_foreign_messages(
-    broker: MemoryBroker, right: Right, messages: Sequence[Message], check: Check
-) -> None:
-    await right(messages, check)
-    foreign = [number for number, held in broker._messages.items() if "ce-type" not in held.message.attributes]
-    broker.pending.settle(foreign, BEGINNING)
-
-
-async def _choke_on_rubbish(broker: MemoryBroker, right: Right, messages: Sequence[Message], check: Check) -> None:
-    await right([message for message in messages if message.data != b"rubbish"])
-    if any(message.data == b"rubbish" for message in messages):
-        broker.pending.settle([*broker.pending._messages], BEGINNING)
+def _all_beside_rubbish(broker: MemoryBroker, _: None, messages: Sequence[Message], check: Check) -> list[int]:
+    return [*broker.pending._messages] if any(message.data == b"rubbish" for message in messages) else []
 
 
 BROKERS: Final[dict[str, Fault]] = {
-    "drops too early": calls(pull=_drop_too_early),
+    "drops too early": drops("pull", lambda _, held, *__: [int(delivery.message_id) for delivery in held]),
     "drops too late": calls(ack=_drop_too_late),
     "leaves the floor": calls(ack=lambda _, right, tokens, floor: right(tokens, BEGINNING)),
-    "drops what is buried": calls(bury=_drop_what_is_buried),
+    "drops what is buried": drops("bury", lambda _, __, delivery, reason: [int(delivery.message_id)]),
     "falling floor": calls(ack=_lower_the_floor),
-    "drops on a stale ack": calls(ack=_drop_on_a_stale_ack),
-    "drops what is given back": calls(give_back=_drop_what_is_given_back),
-    "forgets foreign messages": calls(publish=_forget_foreign_messages),
-    "chokes on rubbish": calls(publish=_choke_on_rubbish),
+    "drops on a stale ack": drops("ack", lambda _, __, tokens, floor: map(number_of, tokens)),
+    "drops what is given back": drops("give_back", lambda _, __, tokens: map(number_of, tokens)),
+    "forgets foreign messages": drops("publish", _foreign),
+    "chokes on rubbish": drops("publish", _all_beside_rubbish),
 }
 
 

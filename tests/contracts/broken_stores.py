@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.errors import RefusedError
 from shared.model.words import DEAD, Commit, Guard, Receipt, Receipts, Total
-from shared.ports.store import BucketShard, Config, Shard, StoredReceipt
 from tests.contracts.broken import Fault, after, before, calls, gives, leaves
 from tests.world.memory.audit_data import MemoryAuditData
 from tests.world.memory.buckets import MemoryBuckets
@@ -72,6 +72,33 @@ def reads(change: Callable[[Any, MemorySnapshot], MemorySnapshot]) -> Fault:
             yield change(store, then)
 
     return calls(snapshot=snapshot)
+
+
+def reading(read: Callable[..., Any]) -> Fault:
+    """Its snapshots are read otherwise: `read` is called with the store, the snapshot, and all arguments."""
+
+    def changed(store: MemoryStore, then: MemorySnapshot) -> MemorySnapshot:
+        then.__dict__["read"] = partial(read, store, then)
+        return then
+
+    return reads(changed)
+
+
+def reads_late(part: str) -> Fault:
+    """A part of its snapshots is that of the moment at which they are read."""
+
+    async def read(store: MemoryStore, then: MemorySnapshot, *asked: Any) -> Any:
+        setattr(then, part, getattr(store, part))
+        return await MemorySnapshot.read(then, *asked)
+
+    return reading(read)
+
+
+def with_parts(snapshot: MemorySnapshot, **parts: Callable[[Any], Any]) -> MemorySnapshot:
+    """Parts of it are others: each is made of the snapshot."""
+    for name, part in parts.items():
+        setattr(snapshot, name, part(snapshot))
+    return snapshot
 
 
 def new_versions(store: MemoryStore, counters: Collection[str]) -> dict[str, Guard]:
@@ -139,33 +166,24 @@ async def _apply_others_of_a_full_shard(store: MemoryStore, right: Right, commit
     return await right(Commit(commit.receipts, commit.adds[:1]))
 
 
-class Torn(MemorySnapshot):
-    """Each counter as it is when it is its turn."""
-
-    def __init__(self, store: MemoryStore, then: MemorySnapshot) -> None:
-        self.__dict__.update(then.__dict__)
-        self._store = store
-
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals: dict[str, Total] = {}
-        applied: Collection[str] = ()
-        for counter in counters:
-            async with MemoryStore.snapshot(self._store) as now:
-                some, applied = await now.read([counter], receipts)
-            totals |= some
-            await asyncio.sleep(0)
-        return totals, applied
+async def _tear(store: MemoryStore, _: MemorySnapshot, counters: Sequence[str], receipts: Collection[str]) -> Any:
+    """Each counter is as it is when it is its turn."""
+    totals: dict[str, Total] = {}
+    applied: Collection[str] = ()
+    for counter in counters:
+        async with MemoryStore.snapshot(store) as now:
+            some, applied = await now.read([counter], receipts)
+        totals |= some
+        await asyncio.sleep(0)
+    return totals, applied
 
 
-class _ReceiptsOfNow(Torn):
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals, _ = await MemorySnapshot.read(self, counters, ())
-        async with MemoryStore.snapshot(self._store) as now:
-            return totals, (await now.read((), receipts))[1]
+async def _receipts_of_now(
+    store: MemoryStore, then: MemorySnapshot, counters: Sequence[str], receipts: Collection[str]
+) -> Any:
+    totals, _ = await MemorySnapshot.read(then, counters, ())
+    async with MemoryStore.snapshot(store) as now:
+        return totals, (await now.read((), receipts))[1]
 
 
 def _the_one_before(store: MemoryStore, now: MemorySnapshot) -> MemorySnapshot:
@@ -174,11 +192,6 @@ def _the_one_before(store: MemoryStore, now: MemorySnapshot) -> MemorySnapshot:
     if last is None:
         store.__dict__["last"] = now
     return last or now
-
-
-def _in_milliseconds(store: MemoryStore, now: MemorySnapshot) -> MemorySnapshot:
-    now.as_of = WallSeconds(now.as_of * 1_000)
-    return now
 
 
 def _names(store: MemoryStore, after: str, until: str | None) -> list[str]:
@@ -231,7 +244,7 @@ STORES: Final[dict[str, Fault]] = {
     "tells an earlier instant": calls(applied=_tell_an_earlier_instant),
     "finds neighbours": calls(applied=lambda _, right, first, last, limit: right(first, last + "~", limit)),
     "finds no envelopes": gives("applied", lambda _, found, *__: (found[0], ())),
-    "tears its snapshots": reads(Torn),
+    "tears its snapshots": reading(_tear),
     "sorts backwards": gives("names", lambda _, names, *__: names[::-1]),
     "sweeps all": calls(sweep=lambda _, right, now, limit: right(StoreMillis(2**60), limit)),
     "leaves receipts of a conflict": calls(apply=_write_each_receipt_alone),
@@ -249,8 +262,8 @@ STORES: Final[dict[str, Fault]] = {
     "time of the next commit": gives("apply", lambda _, time, commit: Instant(time + 1)),
     "time of the commit before": gives("apply", lambda _, time, commit: Instant(time - 1)),
     "looks back": reads(_the_one_before),
-    "asks for receipts later": reads(_ReceiptsOfNow),
-    "in milliseconds": reads(_in_milliseconds),
+    "asks for receipts later": reading(_receipts_of_now),
+    "in milliseconds": reads(lambda _, then: with_parts(then, as_of=lambda then: WallSeconds(then.as_of * 1_000))),
     "sorts by case": gives(
         "names",
         lambda store, _, prefix, after, limit, until: sorted(
@@ -359,33 +372,16 @@ REVIVALS: Final[dict[str, Fault]] = {
 }
 
 
-class _TornData(MemoryAuditData):
-    """Each kind as it is when it is its turn."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
-        async with MemoryStore.audit_data(self._store) as now:
-            yield now._receipts
-
-    async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        async with MemoryStore.audit_data(self._store) as now:
-            yield now._configs
-
-    async def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        async with MemoryStore.audit_data(self._store) as now:
-            yield now._shards
-
-    async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
-        async with MemoryStore.audit_data(self._store) as now:
-            async for page in now.buckets():
-                yield page
+async def _as_it_is_now(store: MemoryStore, part: str) -> AsyncIterator[Any]:
+    async with MemoryStore.audit_data(store) as now:
+        async for page in getattr(now, part)():
+            yield page
 
 
-@asynccontextmanager
-async def _torn_data(store: MemoryStore, right: Right) -> AsyncIterator[MemoryAuditData]:
-    yield _TornData(store)
+def _tear_data(store: MemoryStore, data: MemoryAuditData) -> None:
+    """Each kind is as it is when it is its turn."""
+    for part in ("receipts", "configs", "shards", "buckets"):
+        data.__dict__[part] = partial(_as_it_is_now, store, part)
 
 
 @asynccontextmanager
@@ -427,30 +423,14 @@ AUDIT_DATA: Final[dict[str, Fault]] = {
         lambda shards: {key: held for key, held in shards.items() if key[1] == 0}
     ),
     "forgets what was followed": _changed("_buckets", lambda _, buckets: MemoryBuckets(buckets.shards)),
-    "tears its books": calls(audit_data=_torn_data),
+    "tears its books": shows(_tear_data),
     "adds another snapshot to its books": calls(audit_data=_snapshot_of_before),
 }
 
 
-class _ReceiptsLate(Torn):
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        self._receipts = self._store._receipts
-        return await MemorySnapshot.read(self, counters, receipts)
-
-
-class _WithoutIds(Torn):
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals, settled = await MemorySnapshot.read(self, counters, receipts)
-        return totals, {*settled} & {*receipts}
-
-
-def _without_dead(store: MemoryStore, then: MemorySnapshot) -> MemorySnapshot:
-    then.dead = {}
-    return then
+async def _without_ids(_: object, then: MemorySnapshot, counters: Sequence[str], receipts: Collection[str]) -> Any:
+    totals, settled = await MemorySnapshot.read(then, counters, receipts)
+    return totals, {*settled} & {*receipts}
 
 
 def _bare(receipt: Receipt) -> Receipt:
@@ -483,9 +463,9 @@ async def _the_dead_from(store: MemoryStore, right: Right, after: str, limit: in
 
 
 DEAD_RECEIPTS: Final[dict[str, Fault]] = {
-    "finds no dead": reads(_without_dead),
-    "finds the dead of now": reads(_ReceiptsLate),
-    "asks for no ids": reads(_WithoutIds),
+    "finds no dead": reads(lambda _, then: with_parts(then, dead=lambda _: {})),
+    "finds the dead of now": reads_late("_receipts"),
+    "asks for no ids": reading(_without_ids),
     "marks in a commit of its own": calls(apply=_mark_in_a_commit_of_its_own),
     "lets the dead expire": calls(sweep=_let_the_dead_expire),
     "keeps the body of what is replayed": calls(apply=_keep_the_body),

@@ -1,7 +1,7 @@
 """The contract of an Overlay whose entries are written by those who publish, not kept by a broker."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +11,7 @@ from shared.model.errors import InexactError, TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.words import MAX_SUM, Entry, Envelope, Increment, View, divided
 from shared.ports.overlay import Overlay
+from tests.contracts.overlay import KEYED, PLAIN, WHOLE, entries, view
 
 PATIENCE = 20.0
 
@@ -27,22 +28,11 @@ class Written:
     """So many seconds pass."""
 
 
-PLAIN = Envelope("plain", {"a": 3, "b": 1}, {"a": 2}, (), 1)
-KEYED = Envelope("keyed", {"a": 1}, {}, (Increment("a", 5, "x"), Increment("c", 7, "y")), 1)
-WHOLE = Envelope("key-1", {"a": 9}, {}, (), 1, retried=True)
 ODD = ['"', "\\", "a b", "ünï", "€😀", "x:y/z", "{}", "1", "[", "%", "a\u2028b"]
 
 
 class PublishError(TransientError):
     """A broker is away."""
-
-
-async def view(overlay: Overlay, counter: str) -> View:
-    return (await overlay.view([counter]))[counter]
-
-
-async def entries(overlay: Overlay, counter: str) -> Sequence[Entry]:
-    return (await view(overlay, counter)).entries
 
 
 async def fail(overlay: Overlay, *envelopes: Envelope, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -158,17 +148,14 @@ class EntriesContract:
             assert not await overlay.holds([key_of_envelope("plain")])
             assert sorted(await overlay.names("")) == ["a"]
 
-    async def test_floors_never_fall(self, written: Written) -> None:
-        for floor in (9, 3, 10, 9):
+    async def test_floors_never_fall_and_are_numbers_of_any_length(self, written: Written) -> None:
+        for floor, highest in (
+            *((9, 9), (3, 9), (10, 10), (9, 10)),
+            *((2**53 + 1, 2**53 + 1), (2**53, 2**53 + 1), (2**62 + 1, 2**62 + 1), (2**62, 2**62 + 1)),
+        ):
             await enter(written.overlay, PLAIN)
             await written.overlay.settle([key_of_envelope("plain")], Instant(floor))
-        assert (await view(written.elsewhere, "a")).floor == 10
-
-    async def test_floors_are_numbers_of_any_length(self, written: Written) -> None:
-        for floor in (2**53 + 1, 2**53, 2**62 + 1, 2**62):
-            await enter(written.overlay, PLAIN)
-            await written.overlay.settle([key_of_envelope("plain")], Instant(floor))
-        assert (await view(written.elsewhere, "a")).floor == 2**62 + 1
+            assert (await view(written.elsewhere, "a")).floor == highest
 
     async def test_a_withdrawal_raises_no_floor(self, written: Written) -> None:
         await enter(written.overlay, PLAIN)
@@ -349,13 +336,11 @@ class EntriesContract:
         assert set(await written.overlay.unsettled(10)) == {key_of_envelope("key-1")}
 
     async def test_counters_may_be_asked_twice_or_not_at_all(self, written: Written) -> None:
+        await enter(written.overlay)
+        assert [*await written.overlay.names("")] == []
         await enter(written.overlay, PLAIN)
         assert set(await written.overlay.view(["a", "a", "b"])) == {"a", "b"}
         assert await written.overlay.view([]) == {}
         assert not await written.overlay.holds([])
         await written.overlay.settle([], Instant(3))
         assert len(await entries(written.overlay, "a")) == 1
-
-    async def test_nothing_entered_is_nothing(self, written: Written) -> None:
-        await enter(written.overlay)
-        assert [*await written.overlay.names("")] == []

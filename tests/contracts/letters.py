@@ -57,11 +57,6 @@ def data_of(letters: list[Letter]) -> list[bytes]:
 class LettersContract:
     """Inherit it and say what `buried` is."""
 
-    async def test_nothing_is_found_where_nothing_is_buried(self, buried: Buried) -> None:
-        await buried.publisher.publish([message(1)])
-        assert await look(buried) == []
-        assert len(await pull_all(buried.subscription, 1)) == 1
-
     async def test_a_letter_is_the_message_as_it_was_and_says_why(self, buried: Buried) -> None:
         odd = Message(b"\x00\xff\n", {"number": "1", "ü": "\N{SNOWMAN}", "ce-id": "x"})
         (held,) = await bury(buried, odd, reason="it is odd: \N{SNOWMAN}")

@@ -7,7 +7,7 @@ import pytest
 
 from shared.model.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
 from shared.model.imports import Mark
-from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd
+from shared.model.words import MAX_SUM, Commit, Guard, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.guards import CONFLICTS, guard, setting
 from tests.contracts.removals import delete
@@ -30,9 +30,9 @@ class MarkContract:
 
     async def test_a_mark_is_the_sum_of_what_was_added(self, store: Store) -> None:
         seen = 0
-        for number, now in enumerate((7, 3, 2**61, -5, 2**62)):
+        for number, now in enumerate((7, 3, 0, 2**61, -5, 2**62)):
             await store.apply(adding(f"k{number}", Mark("there", "a", seen, now)))
-            assert await store.marks("there", ["b", "a"]) == {"a": now}
+            assert {"a": 0} | {**await store.marks("there", ["b", "a"])} == {"a": now}
             assert await total(store, "a") == now
             seen = now
 
@@ -45,12 +45,6 @@ class MarkContract:
             await store.apply(move)
             assert await store.marks("there", ["a"]) == {"a": now}
             seen = now
-
-    async def test_marks_go_back_to_nothing_and_on(self, store: Store) -> None:
-        for number, (seen, now) in enumerate(((0, 7), (7, 0), (0, 9))):
-            await store.apply(adding(f"k{number}", Mark("there", "a", seen, now)))
-            assert (await store.marks("there", ["a"])).get("a", 0) == now
-        assert await total(store, "a") == 9
 
     async def test_who_saw_another_number_applies_nothing(self, store: Store) -> None:
         await store.apply(adding("first", Mark("there", "a", 0, 5)))
@@ -139,11 +133,18 @@ class MarkContract:
             await store.apply(adding("k", Mark("there", "full", 0, MAX_SUM)))
         assert await store.marks("there", ["a", "b", "full"]) == {}
 
-    async def test_the_time_of_an_addition_is_that_of_its_commit(self, store: Store) -> None:
-        before = await store.apply(commit(("a", 1)))
-        time = await store.apply(adding("k", Mark("there", "a", 0, 5)))
-        assert time > before
-        async with store.snapshot() as snapshot:
-            totals, applied = await snapshot.read(["a"], ["k"])
-        assert snapshot.time >= time
-        assert (totals["a"].value, set(applied)) == (6, {"k"})
+    async def test_the_time_of_each_change_is_that_of_its_commit(self, store: Store) -> None:
+        await store.apply(commit(keys=("revived",), state="dead"))
+        for key, change, there in (
+            ("revived", Commit((), (ShardAdd("a", 0, 1, 1),), (Receipt("revived", LATER),)), 2),
+            ("set", setting("set", 0, Guard()), 3),
+            ("added", adding("added", Mark("there", "a", 0, 5)), 9),
+        ):
+            before = await store.apply(commit(("a", 1)))
+            time = await store.apply(change)
+            assert time > before, key
+            async with store.snapshot() as snapshot:
+                totals, applied = await snapshot.read(["a"], [key])
+            assert snapshot.time >= time, key
+            assert (totals["a"].value, {*applied}) == (there, {key})
+            assert bool(totals["a"].guard.version) == (key != "revived")

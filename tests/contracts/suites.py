@@ -22,4 +22,4 @@ class StoreSuites(
     DeadContract,
     ByTimeContract,
 ):
-    """Inherit it and say what `store` is: an empty one. `AppliedContract` and `SearchContract` are for some stores."""
+    """Inherit it and say what `store` is: an empty one. those of `finding` are for some stores."""

@@ -9,16 +9,14 @@ import pytest
 
 from shared.memory.overlay import ProcessOverlay
 from tests.contracts import broken_brokers, broken_features, broken_jobs, broken_overlays, broken_stores
-from tests.contracts.applied import AppliedContract
 from tests.contracts.broken import Fault
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
+from tests.contracts.finding import AppliedContract, RankedContract, SearchContract
 from tests.contracts.jobs import JobsContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import OverlayContract
-from tests.contracts.ranks import RankedContract
-from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.contracts.tasks import TasksContract
 from tests.contracts.test_jobs import make_waiting

@@ -13,6 +13,7 @@ from shared.model.jobs import EXPORT, FAILED, Task
 from shared.ports.store import Jobs
 from shared.sqlite.database import Database, Reserve
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
+from tests.contracts.broker import turning
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.world.manual_clock import ManualClock
@@ -22,12 +23,8 @@ from tests.world.memory.tasks import LeasedTasks
 
 def make_waiting(kind: type[LeasedTasks] = LeasedTasks) -> Waiting:
     clock = ManualClock()
-
-    async def lapse() -> None:
-        clock.turn(61)
-
     tasks = kind(clock)
-    return Waiting(tasks, tasks, lapse)
+    return Waiting(tasks, tasks, turning(clock, 61))
 
 
 class TestMemoryJobs(JobsContract):
@@ -81,11 +78,7 @@ class TestSqliteTasks(TasksContract, GivenBackContract):
     @pytest.fixture
     async def waiting(self, database: Database, another: Database) -> Waiting:
         clock = ManualClock()
-
-        async def lapse() -> None:
-            clock.turn(61)
-
-        return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), lapse)
+        return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), turning(clock, 61))
 
 
 @dataclass

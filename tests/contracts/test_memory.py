@@ -8,15 +8,13 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
-from tests.contracts.applied import AppliedContract
-from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.broker import Broker, BrokerContract, turning
 from tests.contracts.entries import EntriesContract, Written
+from tests.contracts.finding import AppliedContract, RankedContract, SearchContract
 from tests.contracts.fleets import FleetContract, Shared
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
-from tests.contracts.ranks import RankedContract
-from tests.contracts.search import SearchContract
 from tests.contracts.suites import StoreSuites
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -32,16 +30,10 @@ def make_broker(kind: type[MemoryBroker] = MemoryBroker) -> Broker:
     roomy._messages = broker._messages = {}
     roomy.pending = broker.pending
 
-    async def lapse() -> None:
-        clock.turn(61)
-
-    async def linger() -> None:
-        clock.turn(59)
-
     async def buried() -> list[tuple[bytes, str]]:
         return [(held.message.data, held.buried) for held in roomy._messages.values() if held.buried]
 
-    return Broker(roomy, roomy, roomy, lapse, buried, _Tiny(broker, roomy), linger)
+    return Broker(roomy, roomy, roomy, turning(clock, 61), buried, _Tiny(broker, roomy), turning(clock, 59))
 
 
 class _Tiny:

@@ -30,15 +30,14 @@ from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import decode, encode
 from tests.contracts.arrivals import ArrivalsContract, Arriving
-from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens, turning
+from tests.contracts.finding import RankedContract, SearchContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
-from tests.contracts.ranks import RankedContract
 from tests.contracts.removals import RemovalContract
-from tests.contracts.search import SearchContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.contracts.suites import StoreSuites
@@ -69,12 +68,6 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
     async def broker(self, database: Database, another: Database) -> Broker:
         clock = ManualClock()
 
-        async def lapse() -> None:
-            clock.turn(61)
-
-        async def linger() -> None:
-            clock.turn(59)
-
         async def buried() -> list[tuple[bytes, str]]:
             rows = database.reader().execute("SELECT data, buried FROM messages WHERE buried IS NOT NULL")
             return rows.fetchall()
@@ -83,10 +76,10 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
             SqlitePublisher(database, clock, ROOM),
             SqliteSubscription(database, clock, 60),
             SqliteSubscription(another, clock, 60),
-            lapse,
+            turning(clock, 61),
             buried,
             SqlitePublisher(another, clock, 2_000),
-            linger,
+            turning(clock, 59),
         )
 
     async def test_bytes_are_counted_right_over_a_life(self, broker: Broker, database: Database) -> None:

@@ -9,9 +9,8 @@ from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
-from tests.contracts.applied import AppliedContract
 from tests.contracts.compactions import CompactionContract
-from tests.contracts.ranks import RankedContract
+from tests.contracts.finding import AppliedContract, RankedContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, ShardContract, commit, total
 from tests.contracts.suites import StoreSuites

@@ -1,12 +1,14 @@
-"""The rules for Prometheus name metrics that there are, and alert on those that say so."""
+"""What Prometheus is asked: rules that name metrics that there are and alert on what says so, and queries of goals."""
 
 import re
 import subprocess
 import sys
 from functools import cache
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -95,6 +97,11 @@ def test_each_alert_has_its_runbook_and_says_so() -> None:
     assert re.findall(r"summary: ", TEXT) == ["summary: "] * len(alerts)
 
 
+def promtool(*command: str) -> None:
+    done = subprocess.run([program("promtool"), *command], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.check  # Prometheus
 def test_each_alert_fires_on_what_it_is_for_and_not_otherwise() -> None:
     """By Prometheus itself, on made-up series."""
@@ -104,7 +111,56 @@ def test_each_alert_fires_on_what_it_is_for_and_not_otherwise() -> None:
     assert sorted(tried) == sorted(
         (name, what) for name in re.findall(r"alert: (\w+)", TEXT) for what in ("fires", "does not fire")
     )
-    promtool = program("promtool")
-    for command in (("check", "rules", "rules.yml"), ("test", "rules", *files)):
-        done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "rules", "rules.yml")
+    promtool("test", "rules", *files)
+
+
+@pytest.mark.check  # Prometheus
+def test_prometheus_reads_the_queries_of_the_goals(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sizing.md").read_text()
+    queries = re.findall(r"^\| [^|]+ \| `([^`]*countersink_[^`]*)` \|$", page, re.MULTILINE)
+    assert len(queries) == 3
+    assert {name.removesuffix("_count") for query in queries for name in NAME.findall(query)} <= {
+        name.removesuffix("_count") for name in shown()
+    }
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "goals", "rules": rules}]}))
+    promtool("check", "rules", str(file))
+    tests = tmp_path / "tests.yml"
+    tests.write_text(yaml.safe_dump({"rule_files": [], "tests": [_healthy(queries), _ill(queries)]}))
+    promtool("test", "rules", str(tests))
+
+
+def _healthy(queries: list[str]) -> dict[str, Any]:
+    """No request has ever failed, so there is no series of failures."""
+    series = {
+        'countersink_request_seconds_count{route="POST /v1/increments",status="202"}': "0+10x120",
+        "countersink_oldest_pending_seconds": "1x120",
+        "countersink_dead_lettered_increments_total": "0x120",
+        "countersink_accepted_increments_total": "0+10x120",
+    }
+    return _case(series, dict.fromkeys(queries, 1.0))
+
+
+def _ill(queries: list[str]) -> dict[str, Any]:
+    """Half of all requests fail, increments wait for half an hour, and half of them become dead letters."""
+    series = {
+        'countersink_request_seconds_count{route="POST /v1/increments",status="202"}': "0+10x120",
+        'countersink_request_seconds_count{route="POST /v1/increments",status="503"}': "0+10x120",
+        "countersink_oldest_pending_seconds": "1800x120",
+        "countersink_dead_lettered_increments_total": "0+5x120",
+        "countersink_accepted_increments_total": "0+10x120",
+    }
+    return _case(series, dict(zip(queries, (0.5, 0.0, 0.5), strict=True)))
+
+
+def _case(series: dict[str, str], expected: dict[str, float]) -> dict[str, Any]:
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": "2h", "exp_samples": [{"labels": "{}", "value": value}]}
+            for query, value in expected.items()
+        ],
+    }
