@@ -19,12 +19,13 @@ from shared.model.jobs import Job, Task
 from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
-from shared.runtime.retry import Backoff, Stop
+from shared.runtime.retry import Backoff
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
-from tests.world.flushing import Bench
+from tests.http.faults import failing
+from tests.world.flushing import Bench, running
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.jobs import MemoryJobs
 from tests.world.memory.store import MemoryStore
@@ -93,14 +94,10 @@ async def test_any_number_of_them_leaves_room_for_others() -> None:
     large = Message(NEW.data + b" " * 1_000, V2)
     await bench.broker.publish([large] * 60)
     await bench.publish(Envelope("e1", {"a": 1}, {}))
-    stop = Stop()
-    running = asyncio.create_task(bench.flusher.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
+    async with running(bench.flusher.run):
         while await bench.total() != 1:
             bench.clock.turn(0.5)
             await asyncio.sleep(0.001)
-    stop.set()
-    await running
 
 
 async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +120,7 @@ async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_broker_that_is_away_meanwhile_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     await bench.broker.publish([NEW])
-
-    async def away(*_: object) -> None:
-        raise TransientError("away")
-
-    monkeypatch.setattr(bench.broker, "extend", away)
+    monkeypatch.setattr(bench.broker, "extend", failing(TransientError("away")))
     assert await bench.flusher.pull_once(0) == 1
     bench.clock.turn(61)
     assert await bench.flusher.pull_once(0) == 1
@@ -195,13 +188,10 @@ async def test_a_task_of_another_version_waits_in_the_file_and_what_is_none_is_d
 
     names = AllNames(store, ProcessOverlay(clock))
     runner = Runner(tasks, Known(tasks, kept, store, names, {}, clock=clock), at_once=3, lease=60.0)
-    stop, waits = Stop(), database.reader()
-    running = asyncio.create_task(runner.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
+    waits = database.reader()
+    async with running(runner.run):
         while waits.execute("SELECT data FROM tasks").fetchall() != [(b'{"version": 2}',)]:
             await asyncio.sleep(0.001)
-    stop.set()
-    await running
     assert worked == [Task("j")]
     assert "a task of a job can't be read, and is dropped: this is not a task" in caplog.text
     assert not await tasks.pull(10, 0), "it comes again when its lease has ended"
@@ -218,9 +208,6 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     worker = Worker(tasks, kept, store, names, {}, clock=clock)
     done = asyncio.Event()
 
-    async def pause(_: float) -> None:
-        await asyncio.sleep(0)
-
     class Known(Worker):
         async def work(self, task: Task) -> None:
             if task.job == "known":
@@ -232,16 +219,13 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
         await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), StoreMillis(10**14)))
         await tasks.publish([Task(f"new{number}")])
     known = Known(tasks, kept, store, names, {}, clock=clock)
-    runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))
-    stop, before = Stop(), newer()
-    running = asyncio.create_task(runner.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
+    runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(0.0))
+    before = newer()
+    async with running(runner.run):
         while newer() < before + 3:
             await asyncio.sleep(0.001)
         await tasks.publish([Task("known")])
         await done.wait()
-    stop.set()
-    await running
     assert newer() == before + 3, "they were not handed out again before their leases ended"
     clock.turn(61)
     assert len(await tasks.pull(10, 0)) == 3

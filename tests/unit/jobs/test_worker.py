@@ -31,6 +31,7 @@ from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.retry import Backoff, Stop
 from tests.http.faults import failing
+from tests.world.flushing import running
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.jobs import MemoryJobs
@@ -125,9 +126,7 @@ async def test_a_delete_job_that_is_killed_in_a_page_counts_all_of_it(monkeypatc
     parts = Parts(page=50)
     await parts.count("a", "b", "c", "d")
     setter = Setter(parts.reader, parts.store, parts.overlay, parts.clock, LIVE)
-    parts.worker = Worker(
-        parts.tasks, parts.jobs, parts.store, parts.names, {DELETE: Resetting(setter)}, clock=parts.clock
-    )
+    parts.worker.visits = {DELETE: Resetting(setter)}
     removal = CounterRemover(parts.store, parts.overlay, parts.clock, grace=120)
     task = await parts.start(DELETE)
     set_existing = setter.set_existing
@@ -223,12 +222,9 @@ async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.
     await parts.count("a")
     await parts.tasks.publish([await parts.start()])
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
-    stop = Stop()
-    running = asyncio.create_task(runner.run(stop, 1))
-    while (await parts.standing()).state == RUNNING and not running.done():
-        await asyncio.sleep(0)
-    stop.set()
-    await running
+    async with running(runner.run) as task:
+        while (await parts.standing()).state == RUNNING and not task.done():
+            await asyncio.sleep(0)
     await parts.failed(f"a bug in Countersink ({bug!r})", tasks=0)
     await parts.failed("Changes that were made stay")
     (error,) = [record for record in caplog.records if record.exc_info]
@@ -267,12 +263,9 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
             waits += 1
 
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0, backoff=Counting)
-    stop = Stop()
-    running = asyncio.create_task(runner.run(stop, 0))
-    while waits < 3 * TRIES:
-        await asyncio.sleep(0)
-    stop.set()
-    await running
+    async with running(runner.run, 0):
+        while waits < 3 * TRIES:
+            await asyncio.sleep(0)
     (left,) = await parts.tasks.pull(10, 0)
     assert left.task.job == "unknown"
     assert (await parts.standing()).state == DONE
@@ -317,10 +310,9 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
 async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
     parts = Parts()
     compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
-    visits = {COMPACT: Compacting(parts.store, parts.reader, compactor)}
-    worker = Worker(parts.tasks, parts.jobs, parts.store, parts.names, visits, clock=parts.clock)
+    parts.worker.visits = {COMPACT: Compacting(parts.store, parts.reader, compactor)}
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
-    await worker.work(await parts.start(COMPACT))
+    await parts.worker.work(await parts.start(COMPACT))
     await parts.failed("COUNTERSINK_NDB_WRITERS")
 
 
@@ -406,15 +398,9 @@ async def test_old_jobs_are_forgotten_by_the_stores_time_and_go_no_further() -> 
     parts = Parts()
     await parts.count("a")
     task = await parts.start()
-
-    async def step() -> int:
-        return await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP)
-
-    assert await step() == 0
-    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - 1)
-    assert await step() == 0
-    parts.clock.turn(2)
-    assert await step() == 1
+    for seconds, rows in ((0, 0), (lifetime_of_job(ADD, LIVE) / 1_000 - 1, 0), (2, 1)):
+        parts.clock.turn(seconds)
+        assert await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP) == rows
     await sweep_jobs(parts.jobs, parts.store)
     assert await parts.jobs.get("j") is None
     await parts.worker.work(task)
