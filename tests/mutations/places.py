@@ -35,7 +35,7 @@ MEMORY: Final = "tests/contracts/test_memory.py"
 KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
 
 RACES: Final = "tests/interleavings/steps/test_races.py"
-DEAD: Final = "tests/interleavings/steps/test_dead_receipts.py"
+DEAD: Final = "tests/interleavings/steps/test_dead_letters.py"
 CHANGES_SEEN: Final = "tests/unit/sqlite/test_changes_seen.py"
 CHANGES_IN_FLEET: Final = "tests/interleavings/simulation/test_changes.py"
 SETS: Final = "tests/interleavings/steps/test_sets.py"
