@@ -1,4 +1,4 @@
-"""What becomes of a task that can't be done at once. tests/interleavings/jobs has failures at any time."""
+"""What becomes of a task that can't be done at once. In tests/interleavings/simulation/jobs.py anything fails."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -67,7 +67,7 @@ class RemoteTasks(Remote):
         return leases
 
 
-class World:
+class JobWorld:
     """One job, and what must be true of it."""
 
     def __init__(self, seed: int) -> None:
