@@ -24,11 +24,10 @@ from shared.wire.codec import decode
 from tests.interleavings.simulation.conservation import CountingApart, check
 from tests.interleavings.simulation.disorder import Disorder
 from tests.interleavings.simulation.history import History
-from tests.interleavings.simulation.links import SimulatedLinks
 from tests.interleavings.simulation.loop import NOBODY, OWNER
 from tests.interleavings.simulation.network import TIMEOUT
 from tests.interleavings.simulation.poison import PickyStore
-from tests.interleavings.simulation.servers import Site
+from tests.interleavings.simulation.servers import SimulatedLinks, Site
 from tests.interleavings.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.interleavings.simulation.users import COUNTERS, Users
 from tests.interleavings.steps.network import Remote, RemoteBroker, named, remote_store

@@ -33,12 +33,12 @@ from tests.contracts.store import total
 from tests.interleavings.simulation.history import History
 from tests.interleavings.simulation.loop import OWNER
 from tests.interleavings.steps.changes import BASE, ChangedStore
-from tests.interleavings.steps.letters import BuriesApart
 from tests.interleavings.steps.network import Network, RemoteBroker, RemoteDeadLetters, remote_overlay, remote_store
 from tests.world.flushing import tools_of
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.exact_overlay import ExactOverlay
+from tests.world.memory.letters import BuriesApart
 from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")

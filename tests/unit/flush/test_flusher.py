@@ -200,18 +200,6 @@ async def test_a_commit_has_as_much_as_its_store_takes(one_file: bool, most: int
     assert await bench.total() == 12 * each
 
 
-async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed() -> None:
-    bench = Bench()
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
-    await bench.flusher.pull_once(0)
-    for _ in range(5):
-        bench.clock.turn(50)
-        await bench.flusher.extend_once()
-        assert not await bench.broker.pull(10, 10**6, 0)
-    await bench.flusher.flush_once()
-    assert bench.broker.unburied() == 0
-
-
 async def test_a_full_window_is_pulled_into_no_further() -> None:
     """A message alone may be larger than the window; a second one waits until it is flushed."""
     bench = Bench()
