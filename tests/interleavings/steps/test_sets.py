@@ -88,6 +88,16 @@ def test_what_is_pending_is_found_by_the_set_and_applied_once(world: World) -> N
     assert world.store_total("a") == 0
 
 
+def test_a_reader_with_an_old_base_sees_a_set_at_once(world: World) -> None:
+    for ingest in world.ingests:
+        world.look(ingest)
+    world.set(world.ingests[0], "a", SET)
+    world.through(world.ingests[0])
+    assert world.history.epoch("a") == 1
+    for ingest in world.ingests:
+        world.look(ingest)
+
+
 def test_a_commit_whose_answer_is_lost_is_done_once_and_answered(world: World) -> None:
     ingest = world.ingests[0]
     world.count(ingest)
