@@ -1,9 +1,10 @@
-"""Flushers of tests: what one works with, and one on fakes whose clock a test turns."""
+"""Flushers of tests: what one works with, one on fakes whose clock a test turns, and one that runs."""
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import Flusher
@@ -16,7 +17,7 @@ from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
-from shared.runtime.retry import Backoff
+from shared.runtime.retry import Backoff, Stop
 from shared.wire.codec import encode
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
@@ -51,6 +52,19 @@ def tools_of(
         rules=rules,
         growth=growth,
     )
+
+
+@asynccontextmanager
+async def running(
+    run: Callable[[Stop, float], Coroutine[Any, Any, None]], drain: float = 5.0
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """A flusher, or a worker of jobs. At the end it is told to stop, and has to."""
+    stop = Stop()
+    async with asyncio.timeout(60):
+        task = asyncio.create_task(run(stop, drain))
+        yield task
+        stop.set()
+        await task
 
 
 class Bench:

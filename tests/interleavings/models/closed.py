@@ -10,7 +10,7 @@ docs/adr/0030.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, put
 
 END: Final = 2
 RULES: Final = frozenset({"close", "inside", "again", "shown", "never lowered", "latest", "present"})
@@ -113,7 +113,7 @@ class Model(RuledModel):
 
 
 def _with(s: State, number: int, one: One) -> State:
-    return s._replace(ones=tuple([one if place == number else other for place, other in enumerate(s.ones)]))
+    return s._replace(ones=put(s.ones, number, one))
 
 
 def _answer(s: State, until: int, since: int, counts: tuple[int, ...]) -> State:

@@ -8,7 +8,7 @@ and again, which makes no difference: the greatest is kept. See docs/adr/0037.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, alike
 
 COMMITS: Final = 2
 RULES: Final = frozenset({"told first", "its mark", "one instant", "waits", "bound", "its version"})
@@ -64,8 +64,7 @@ class Model(RuledModel):
             yield "a sweep owes the counter", self._owes(s._replace(swept=True))
         for place, follows in enumerate(s.follows):
             if s.written and not follows:
-                after = s._replace(follows=tuple(sorted((True, s.follows[1 - place]))))
-                yield f"process {place} sees the rules", after
+                yield f"process {place} sees the rules", s._replace(follows=alike(s.follows, place, value=True))
             if s.store.value < COMMITS and (follows or not s.over or "bound" not in self._rules):
                 after = s._replace(store=s.store._replace(value=s.store.value + 1))
                 yield f"process {place} commits", self._owes(after) if follows else after
@@ -97,7 +96,7 @@ class Model(RuledModel):
         return s._replace(marks=s.marks + 1, store=s.store._replace(mark=s.marks + 1))
 
     def _with(self, s: State, place: int, one: Teller) -> State:
-        return s._replace(tellers=tuple(sorted((one, s.tellers[1 - place]))))
+        return s._replace(tellers=alike(s.tellers, place, one))
 
     def flaw(self, s: State) -> str | None:
         """At rest: nothing is owed, under way, or about to be swept."""

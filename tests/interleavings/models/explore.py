@@ -5,10 +5,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 State = TypeVar("State")
+T = TypeVar("T")
 
 
 class WrongError(Exception):
     """A step shows what must never be."""
+
+
+def put(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def alike(pair: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    """A pair that is in no order, since both are alike."""
+    return tuple(sorted((value, pair[1 - at])))  # type: ignore[type-var] # a tuple itself
 
 
 class RuledModel:

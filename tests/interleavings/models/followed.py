@@ -8,7 +8,7 @@ See docs/adr/0023.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, alike
 
 FORCE: Final = 2
 END: Final = 4
@@ -66,4 +66,4 @@ class Model(RuledModel):
 
 
 def _with(s: State, number: int, one: Flusher) -> State:
-    return s._replace(flushers=tuple(sorted((one, s.flushers[1 - number]))))
+    return s._replace(flushers=alike(s.flushers, number, one))

@@ -8,7 +8,7 @@ generation may take the id at once, or later. See docs/adr/0029.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, put
 
 LIFE: Final = 2
 END: Final = 7
@@ -31,7 +31,7 @@ class Generation(NamedTuple):
 
 class State(NamedTuple):
     now: int = 0
-    accepted: tuple[int, int] = (NEVER, NEVER)
+    accepted: tuple[int, ...] = (NEVER, NEVER)
     """When each message was accepted, while it is there."""
     first: int = NEVER
     """When the first was accepted."""
@@ -102,7 +102,4 @@ def _turned(s: State) -> State:
 
 
 def _with(s: State, number: int, accepted: int, *, settled: bool = True) -> State:
-    if not settled:
-        return s
-    both = (accepted, s.accepted[1]) if number == 0 else (s.accepted[0], accepted)
-    return s._replace(accepted=both)
+    return s._replace(accepted=put(s.accepted, number, accepted)) if settled else s

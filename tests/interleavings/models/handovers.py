@@ -13,7 +13,7 @@ from unittest.mock import patch
 from shared.model import fleet
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.fleet import Fleet, FlusherRecord, leaves, reported
-from tests.interleavings.models.explore import RuledModel, WrongError
+from tests.interleavings.models.explore import RuledModel, WrongError, put
 
 LEASE, DELAY, HOLDS = 1, 1, 1
 """`HOLDS`: ticks after which a flusher looks at the fleet, and gives everything back if it was taken for dead."""
@@ -183,8 +183,7 @@ def _said(
 
 
 def _with(state: State, number: int, one: Flusher, **what: int | None) -> State:
-    flushers = (*state.flushers[:number], one, *state.flushers[number + 1 :])
-    return state._replace(flushers=flushers, **what)  # type: ignore[arg-type]
+    return state._replace(flushers=put(state.flushers, number, one), **what)  # type: ignore[arg-type]
 
 
 def _plain(one: Flusher, tick: int) -> Flusher:

@@ -8,6 +8,8 @@ behind the last name of this one. Each counter of which something was accepted b
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from tests.interleavings.models.explore import put
+
 OVERLAY: Final = "overlay"
 DEAD: Final = "dead letters"
 STORE: Final = "store"
@@ -52,8 +54,7 @@ class Model:
     def steps(self, s: State) -> Iterator[tuple[str, State]]:
         for number, one in enumerate(s.counters):
             for what, moved in _moves(one):
-                counters = (*s.counters[:number], moved, *s.counters[number + 1 :])
-                yield f"counter {number} {what}", s._replace(counters=counters)
+                yield f"counter {number} {what}", s._replace(counters=put(s.counters, number, moved))
         if s.due is None:
             due = frozenset(number for number, one in enumerate(s.counters) if any(one))
             yield "the job begins", s._replace(due=due)

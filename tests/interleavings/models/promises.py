@@ -9,7 +9,7 @@ retention and flusher 1 a long one; either may be the first, or stop. See docs/a
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, put
 
 REACH: Final = (2, 4)
 LIFE: Final = (5, 7)
@@ -35,9 +35,9 @@ class State(NamedTuple):
     now: int = 0
     second: int = NEVER
     """When the second copy was published."""
-    seen: tuple[int, int] = (NEVER, NEVER)
+    seen: tuple[int, ...] = (NEVER, NEVER)
     """When each promise was renewed."""
-    flushers: tuple[Flusher, Flusher] = (Flusher(), Flusher())
+    flushers: tuple[Flusher, ...] = (Flusher(), Flusher())
     expires: int = NEVER
     """Of the receipt, while it is there."""
     added: int = 0
@@ -58,11 +58,11 @@ class Model(RuledModel):
             yield "the spool forwards it", s._replace(second=s.now)
         for number, one in enumerate(s.flushers):
             for name, after, receipt, added, seen in self._step(s, number, one):
-                flushers = (after, s.flushers[1]) if number == 0 else (s.flushers[0], after)
+                flushers = put(s.flushers, number, after)
                 what = f"flusher {number} {name}"
                 yield what, s._replace(flushers=flushers, expires=receipt, added=added, seen=seen)
 
-    def _step(self, s: State, number: int, one: Flusher) -> Iterator[tuple[str, Flusher, int, int, tuple[int, int]]]:
+    def _step(self, s: State, number: int, one: Flusher) -> Iterator[tuple[str, Flusher, int, int, tuple[int, ...]]]:
         if one.copy < 0:
             for copy, published in enumerate((0, s.second)):
                 if published != NEVER:
@@ -72,7 +72,7 @@ class Model(RuledModel):
         if one.until == NEVER:
             seen = s.seen
             if "promise" in self._rules:
-                seen = (s.now, seen[1]) if number == 0 else (seen[0], s.now)
+                seen = put(seen, number, s.now)
             until = self._until(seen, number, published)
             if s.now > until:
                 yield "finds it too old", Flusher(), s.expires, s.added, seen
@@ -86,7 +86,7 @@ class Model(RuledModel):
         else:
             yield "commits", Flusher(), published + self._life(s, number), s.added + 1, s.seen
 
-    def _until(self, seen: tuple[int, int], number: int, published: int) -> int:
+    def _until(self, seen: tuple[int, ...], number: int, published: int) -> int:
         earliest = published - SPOOL if "earliest" in self._rules else published
         behind = [REACH[other] for other in (0, 1) if seen[other] != NEVER and seen[other] >= earliest]
         return published + (min([REACH[number], *behind]) if "smaller" in self._rules else REACH[number])

@@ -7,7 +7,7 @@ since a lease may end too early, and are killed anywhere. See docs/adr/0037.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel
+from tests.interleavings.models.explore import RuledModel, alike
 
 COMMITS: Final = 3
 RULES: Final = frozenset({"one instant", "one commit", "oldest first", "generations", "waits", "bound", "told first"})
@@ -125,7 +125,7 @@ class Model(RuledModel):
         return store._replace(reached=store.reached | {generation}) if generation else store
 
     def _with(self, s: State, place: int, one: Teller) -> State:
-        return s._replace(tellers=tuple(sorted((one, s.tellers[1 - place]))))
+        return s._replace(tellers=alike(s.tellers, place, one))
 
     def flaw(self, s: State) -> str | None:
         if not s.told <= s.really:

@@ -7,7 +7,7 @@ and looks before it views. Redis may be emptied once. Times are numbers of commi
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from tests.interleavings.models.explore import RuledModel, WrongError
+from tests.interleavings.models.explore import RuledModel, WrongError, put
 
 OWES, OUT = 0, -1
 """Records of P; any other is the epoch that it has joined."""
@@ -92,13 +92,13 @@ class Model(RuledModel):
         goes_on = state.made is None or "ends publishes" not in self._rules
         for at, phase in enumerate(state.phases):
             if phase == 0 and goes_on and all(state.phases[:at]):
-                yield f"P publishes {at}", state._replace(phases=_put(state.phases, at, PUBLISHED))
+                yield f"P publishes {at}", state._replace(phases=put(state.phases, at, PUBLISHED))
             if phase == PUBLISHED and goes_on and state.writes_to == state.redis != 0:
-                entered = state._replace(phases=_put(state.phases, at, CONFIRMED), entries=state.entries | {at})
+                entered = state._replace(phases=put(state.phases, at, CONFIRMED), entries=state.entries | {at})
                 yield f"P enters {at}", entered
             joined = state.writes_to != 0 and state.record in {state.writes_to, OWES}
             if (phase == PUBLISHED and goes_on and state.owes) or (phase == CONFIRMED and (state.owes or joined)):
-                yield f"P answers {at}", state._replace(phases=_put(state.phases, at, ANSWERED))
+                yield f"P answers {at}", state._replace(phases=put(state.phases, at, ANSWERED))
 
     def _until_its_list(self, state: State) -> Iterator[tuple[str, State]]:
         if state.writes_to:
@@ -116,7 +116,7 @@ class Model(RuledModel):
         applied, now = _applied(state), state.commits + 1
         for at, phase in enumerate(state.phases):
             if phase and not state.applied[at]:
-                yield f"{at} is applied", state._replace(commits=now, applied=_put(state.applied, at, now))
+                yield f"{at} is applied", state._replace(commits=now, applied=put(state.applied, at, now))
         if done := state.entries & applied:
             floor = max(state.floor, *(state.applied[at] for at in done))
             yield "entries are settled", state._replace(entries=state.entries - done, floor=floor)
@@ -140,10 +140,6 @@ class Model(RuledModel):
                 "the record of P is removed",
                 after if "voids" in self._rules else after._replace(changed=state.changed),
             )
-
-
-def _put(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
-    return (*values[:at], value, *values[at + 1 :])
 
 
 def _change(state: State, **what: Any) -> State:

@@ -8,6 +8,7 @@ import time
 import traceback
 
 from tests.interleavings.simulation.fleet import FleetSystem
+from tests.interleavings.simulation.jobs import JobWorld
 from tests.interleavings.simulation.system import System
 
 
@@ -16,6 +17,7 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int, nargs="?", help="without it just the first, with the product's log")
     parser.add_argument("--fleet", action="store_true", help="several processes on a Redis, instead of one overlay")
+    parser.add_argument("--jobs", action="store_true", help="workers that do one job")
     asked = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have an order of their own in each process
         os.execve(
@@ -26,7 +28,7 @@ def main() -> int:
     begun, calls, failed = time.process_time(), 0, 0
     exact = inexact = 0
     for seed in range(asked.first, end):
-        system = FleetSystem(seed, written=True) if asked.fleet else System(seed, written=bool(seed % 2))
+        system = system_of(seed, asked)
         try:
             system.run()
         except BaseException as error:
@@ -35,13 +37,20 @@ def main() -> int:
             if asked.end is None or not isinstance(error, Exception):
                 traceback.print_exc()
         calls += system.network.calls
-        exact, inexact = exact + system.history.exact, inexact + system.history.inexact
+        if isinstance(system, System):
+            exact, inexact = exact + system.history.exact, inexact + system.history.inexact
         if asked.end is None:
             print(f"seed {seed}: trace {system.network.trace.hexdigest()}")
     seconds = time.process_time() - begun
     readings = f"{exact} exact readings, {inexact} others"
     print(f"{end - asked.first} seeds, {failed} failed, {calls} calls, {readings}, {seconds:.1f} s")
     return 1 if failed else 0
+
+
+def system_of(seed: int, asked: argparse.Namespace) -> System | JobWorld:
+    if asked.jobs:
+        return JobWorld(seed)
+    return FleetSystem(seed, written=True) if asked.fleet else System(seed, written=bool(seed % 2))
 
 
 _FIXED = {"PYTHONHASHSEED": "0"}

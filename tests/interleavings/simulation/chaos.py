@@ -30,23 +30,9 @@ class Chaos:
 
     async def run(self, until: float) -> None:
         faults = [
-            self._kill_ingest,
-            self._kill_flusher,
-            self._freeze,
-            self._jump,
-            self._grow,
-            self._system.other_settings,
-        ]
-        faults += [
-            self._compact,
-            self._compact,
-            self._grow,
-            self._remove,
-            self._stop_server,
-            self._cut_off,
-            self._refuse,
-            self._reject,
-            self._kill_replay,
+            *(self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow),
+            *(self._system.other_settings, self._compact, self._compact, self._grow, self._remove),
+            *(self._stop_server, self._cut_off, self._refuse, self._reject, self._kill_replay),
         ]
         while self._loop.time() < until:
             await asyncio.sleep(self._random.expovariate(1.5))
@@ -73,16 +59,10 @@ class Chaos:
         self._system.replace(self._random.choice(self._system.ingests).owner)
 
     def _kill_flusher(self) -> None:
-        owner = self._random.choice([*self._system.flushers])
-        del self._system.flushers[owner]
-        self._system.kill(owner)
-        self._system.start_flusher()
+        self._system.replace(self._random.choice([*self._system.flushers]))
 
     def _kill_replay(self) -> None:
-        owner = self._random.choice([*self._system.replayers])
-        del self._system.replayers[owner]
-        self._system.kill(owner)
-        self._system.start_replayer()
+        self._system.replace(self._random.choice([*self._system.replayers]))
 
     def _refuse(self) -> None:
         """One of the counters is poison for a while."""

@@ -11,8 +11,8 @@ from shared.ports.broker import Check, at_any_time
 from shared.wire.codec import decode
 from tests.interleavings.simulation.poison import PickyStore, total
 from tests.interleavings.steps.changes import split
-from tests.interleavings.steps.letters import BuriesApart
 from tests.world.memory.broker import MemoryBroker
+from tests.world.memory.letters import BuriesApart
 from tests.world.series import everything
 
 

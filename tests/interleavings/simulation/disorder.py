@@ -40,32 +40,14 @@ class Disorder:
         self._rate = self._random.choice(RATES)
         self._over = False
         faults: list[Callable[[], object]] = [
-            self._kill_ingest,
-            self._kill_ingest,
-            self._end_ingest,
-            self._add_ingest,
-            self._kill_some_flusher,
-            self._end_flusher,
-            self._restart_ingest,
-            self._freeze,
-            self._freeze,
-            self._cut_off,
-            self._cut_off,
-            self._leave_alone,
-            self._jump,
-            self._kill_redis,
-            self._empty_redis,
-            self._fail_over,
-            self._fail_over,
-            self._fail_over,
-            self._roll_back,
-            self._roll_back,
-            self._hang,
-            self._fill,
-            self._switch,
-            self._refuse,
-            self._turn_away,
-            self._shards,
+            *[self._kill_ingest] * 2,
+            *(self._end_ingest, self._add_ingest, self._kill_flusher, self._end_flusher, self._restart_ingest),
+            *[self._freeze] * 2,
+            *[self._cut_off] * 2,
+            *(self._leave_alone, self._jump, self._kill_redis, self._empty_redis),
+            *[self._fail_over] * 3,
+            *[self._roll_back] * 2,
+            *(self._hang, self._fill, self._switch, self._refuse, self._turn_away, self._shards),
             self._system.other_settings,
         ]
         # Where everything fails little can be exact, so each run has some kinds of faults only.
@@ -151,9 +133,7 @@ class Disorder:
         system.store.refused[counter] = system.loop.time() + self._random.uniform(0.1, 3.0)
         if self._random.random() < 0.3:
             (owner,) = system.replayers
-            del system.replayers[owner]
-            system.kill(owner)
-            system.start_replayer()
+            system.replace(owner)
 
     def _turn_away(self) -> None:
         """Pub/Sub refuses everything, as a wrong proxy or schema does; or its subscription is missing."""
@@ -165,13 +145,8 @@ class Disorder:
 
         self._later(mended, 3.0)
 
-    def _kill_some_flusher(self) -> None:
-        self.kill_flusher(self._random.choice([*self._system.flushers]))
-
-    def kill_flusher(self, owner: str) -> None:
-        del self._system.flushers[owner]
-        self._system.kill(owner)
-        self._system.start_flusher()
+    def _kill_flusher(self) -> None:
+        self._system.replace(self._random.choice([*self._system.flushers]))
 
     def _end_flusher(self) -> None:
         """In good order; another one is there before, or soon."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -24,14 +24,13 @@ from shared.wire.codec import decode
 from tests.interleavings.simulation.conservation import CountingApart, check
 from tests.interleavings.simulation.disorder import Disorder
 from tests.interleavings.simulation.history import History
-from tests.interleavings.simulation.links import SimulatedLinks
 from tests.interleavings.simulation.loop import NOBODY, OWNER
-from tests.interleavings.simulation.network import TIMEOUT, Network
+from tests.interleavings.simulation.network import TIMEOUT
 from tests.interleavings.simulation.poison import PickyStore
-from tests.interleavings.simulation.servers import Site
+from tests.interleavings.simulation.servers import SimulatedLinks, Site
 from tests.interleavings.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.interleavings.simulation.users import COUNTERS, Users
-from tests.interleavings.steps.network import RemoteBroker, remote_store
+from tests.interleavings.steps.network import Remote, RemoteBroker, named, remote_store
 from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.fleet import MemoryFleetBook
 
@@ -77,21 +76,10 @@ SOON: Final[dict[str, Any]] = {"every": 0.3, "look_every": 5.0, "patience": 0.4,
 """Of the same kind."""
 
 
-class RemoteFleetBook:
-    """The fleet's entity as one process sees it. A change is a look and a commit that depends on what it saw."""
+class RemoteFleetBook(Remote):
+    """The fleet's entity. A change is a look and a commit that depends on what it saw."""
 
-    def __init__(self, network: Network, owner: str, book: MemoryFleetBook) -> None:
-        self._network, self._owner, self._book = network, owner, book
-
-    async def look(self) -> FleetLook:
-        look: FleetLook = await self._network.call(self._owner, "fleet look", self._book.look)
-        return look
-
-    async def left_by(self, member: str) -> Collection[str] | None:
-        left: Collection[str] | None = await self._network.call(
-            self._owner, "fleet list", lambda: self._book.left_by(member)
-        )
-        return left
+    calls = named(look="fleet look", left_by="fleet list")
 
     async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None], left: Left | None = None) -> FleetLook:
         while True:
@@ -100,10 +88,10 @@ class RemoteFleetBook:
                 await asyncio.sleep(self._network.random.choice([0.05, 0.05, 0.6]))
 
             async def commit(before: int = before) -> FleetLook | None:
-                same = (await self._book.look()).fleet.version == before
-                return await self._book.change(step, left) if same else None
+                same = (await self._server.look()).fleet.version == before
+                return await self._server.change(step, left) if same else None
 
-            after: FleetLook | None = await self._network.call(self._owner, "fleet commit", commit)
+            after: FleetLook | None = await self._call("fleet commit", commit)
             if after is not None:
                 return after
 
@@ -287,8 +275,8 @@ class FleetSystem(System):
         rate = self.random.uniform(0.9995, 1.0005)
         return LoopClock(self.loop, off=off, start=self.random.uniform(0, 10**6), rate=rate)
 
-    def _broker_of(self, owner: str) -> RemoteBroker:
-        broker = PatientBroker(self.network, owner, self.broker)  # type: ignore[arg-type] # it calls no more than `call`
+    def _broker_of(self, owner: str) -> PatientBroker:
+        broker = PatientBroker(self.network, owner, self.broker)
         broker.refuses = lambda: self.refusal
         return broker
 
@@ -297,7 +285,7 @@ class FleetSystem(System):
 
     def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:
         age = self.random.choice([0.0, 1.0])
-        book = RemoteFleetBook(self.network, owner, self.book)
+        book: Any = RemoteFleetBook(self.network, owner, self.book)
         self.looks[owner] = looks = FleetView(book, clock, age)
         membership = None
         if publishes:
@@ -340,15 +328,11 @@ class FleetSystem(System):
             if self.urls.get(ingest.owner, self.url) != self.url:  # the last of a rolling restart
                 self.start_ingest(self.free_disk())
                 self.ingests.remove(ingest)
-                with self.acting(ingest.owner):
-                    ending = self.loop.create_task(self.end_ingest(ingest))
-                await asyncio.wait([ending], timeout=10.0)
+                await asyncio.wait([self.loop.start(ingest.owner, self.end_ingest(ingest))], timeout=10.0)
                 self.check()
         for owner in [owner for owner in self.flushers if self.urls[owner] != self.url]:
-            self.disorder.kill_flusher(owner)
-        await self._rest(self._waiting, 300.0, "messages stay in the broker, or dead")
-        await asyncio.sleep(6 * TIMEOUT)  # what was late has come
-        await self._rest(self._waiting, 300.0, "messages stay in the broker, or dead")
+            self.replace(owner)
+        await self._settled()
         await self._become_whole()
         if await self._in_doubt():
             await self._pass_days(FORGOTTEN)
@@ -418,6 +402,4 @@ class Scene(FleetSystem):
         await self.script(self)
 
     async def read(self, ingest: Ingest, max_age: float = 0.0) -> Reading:
-        with self.acting(ingest.owner):
-            task = self.loop.create_task(ingest.reader.read(["a"], max_age))
-        return (await task)[0]
+        return (await self.loop.start(ingest.owner, ingest.reader.read(["a"], max_age)))[0]

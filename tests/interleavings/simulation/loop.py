@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
 """The process that a task belongs to; tasks inherit it from those who start them."""
 NOBODY: Context = copy_context()
@@ -102,6 +103,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         task = _Task(next(self._numbers), coroutine, loop=loop, **options)
         self.tasks[task] = OWNER.get()
         task.add_done_callback(self.tasks.pop, context=NOBODY)
+        return task
+
+    def start(self, owner: str, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task of this process."""
+        token = OWNER.set(owner)
+        task = self.create_task(coroutine)
+        OWNER.reset(token)
         return task
 
     def run_to_end(self, main: Coroutine[Any, Any, None]) -> None:

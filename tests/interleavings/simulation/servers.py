@@ -1,12 +1,18 @@
-"""Redis servers that can die, forget, hang, be promoted and be full; and who reaches which of them at an address."""
+"""Redis servers that can die, forget, hang, be promoted and be full; and who reaches which of them, and how."""
 
+import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from shared.model.errors import TransientError
+from shared.redis.scripts import Script
+from shared.redis.server import AwayError, FullError
 from tests.interleavings.simulation.keys import Keys
 from tests.interleavings.simulation.lua import as_word, runtime
+from tests.interleavings.simulation.network import Network
 
 _DATE: Final = 1_800_000_000
 _WRITES: Final = frozenset({b"HSET", b"HINCRBY", b"ZADD", b"SADD", b"INCR", b"INCRBY"})
@@ -110,3 +116,50 @@ class Site:
         """The one that most reach, and its spare."""
         pair = self.pairs[host]
         return pair[self.front[host]], pair[1 - self.front[host]]
+
+
+class SimulatedLinks:
+    """In place of `shared.redis.server.Links`.
+
+    Every call goes out once. It may arrive when nobody waits for it any more, or its answer may be lost.
+    """
+
+    def __init__(self, network: Network, owner: str, site: Site, url: str) -> None:
+        self._network = network
+        self._owner = owner
+        self._site = site
+        self._host = urlsplit(url).hostname or ""
+
+    async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Any:
+        return await self._call(lambda server: server.run(script.text, prefix, arguments))
+
+    async def call(self, *command: Any) -> Any:
+        return await self._call(lambda server: server.ask(command))
+
+    async def _call(self, effect: Callable[[RedisServer], Any]) -> Any:
+        server = self._site.server(self._owner, self._host)
+        run = server.run_id
+
+        async def arrives() -> Any:
+            now = asyncio.get_running_loop().time()
+            if server.hangs_until > now:
+                await asyncio.sleep(server.hangs_until - now)
+            if not server.up or server.run_id != run:
+                raise AwayError("the connection was lost")
+            try:
+                return effect(server)
+            except OutOfMemoryError:
+                raise FullError("Redis is full") from None
+
+        try:
+            return await self._network.call(self._owner, f"redis {server.name}", arrives)
+        except AwayError:
+            raise
+        except TransientError as error:
+            raise AwayError(f"Redis is unavailable: {error}") from error
+
+    async def drop(self) -> None:
+        """A call asks anew who is there, always."""
+
+    async def close(self) -> None:
+        """Nothing is kept open."""

@@ -23,7 +23,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import Millis, Monotonic, WallSeconds
 from shared.model.errors import StoodStillError
 from shared.model.receipts import DAY, HOUR, Promise, promised
-from shared.ports.broker import DeadLetters, Publisher
+from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.retry import Stop, forever
 from tests.interleavings.simulation.chaos import Chaos
@@ -33,13 +33,7 @@ from tests.interleavings.simulation.loop import NOBODY, OWNER, VirtualLoop
 from tests.interleavings.simulation.network import TIMEOUT, Network
 from tests.interleavings.simulation.poison import PickyStore, replaying
 from tests.interleavings.simulation.users import COUNTERS, Users
-from tests.interleavings.steps.network import (
-    RemoteBroker,
-    RemoteDeadLetters,
-    RemoteOverlay,
-    RemoteWrittenOverlay,
-    remote_store,
-)
+from tests.interleavings.steps.network import RemoteBroker, RemoteDeadLetters, remote_overlay, remote_store
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.exact_overlay import ExactOverlay
@@ -223,10 +217,7 @@ class System:
 
     def start_replayer(self) -> None:
         owner, clock = next(self.names), self.new_clock()
-
-        def letters() -> DeadLetters:
-            return RemoteDeadLetters(self.network, owner, self.broker)  # type: ignore[arg-type]
-
+        letters: Any = partial(RemoteDeadLetters, self.network, owner, self.broker)
         self.replayers[owner] = clock
         with self.acting(owner):
             self._go(replaying(self.random, self._tools(owner, clock), letters))
@@ -250,16 +241,15 @@ class System:
     def new_clock(self) -> LoopClock:
         return LoopClock(self.loop)
 
-    def _broker_of(self, owner: str) -> RemoteBroker:
-        return RemoteBroker(self.network, owner, self.broker)  # type: ignore[arg-type]
+    def _broker_of(self, owner: str) -> Any:
+        return RemoteBroker(self.network, owner, self.broker)
 
     def _witness_of(self, owner: str, clock: LoopClock) -> BacklogWitness | None:
         return None
 
     def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:
-        if isinstance(self.overlay, ProcessOverlay):
-            return RemoteWrittenOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type]
-        return RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type]
+        overlay: Overlay = remote_overlay(self.network, owner, self.overlay)
+        return overlay
 
     @contextlib.contextmanager
     def acting(self, owner: str) -> Iterator[None]:
@@ -284,7 +274,11 @@ class System:
         self.loop.kill(owner)
 
     def replace(self, owner: str) -> None:
-        """An ingest is killed, or has ended by itself: its supervisor starts another one, on the same disk."""
+        """It is killed, or has ended by itself: its supervisor starts another one. An ingest has the same disk."""
+        for workers, start in ((self.flushers, self.start_flusher), (self.replayers, self.start_replayer)):
+            if workers.pop(owner, None):
+                self.kill(owner)
+                start()
         for ingest in [ingest for ingest in self.ingests if ingest.owner == owner]:
             self.ingests.remove(ingest)
             self.kill(owner)
@@ -314,9 +308,10 @@ class System:
 
     async def _settled(self) -> None:
         """Until all is applied."""
-        await self._rest(self._waiting, LONGEST, "messages stay in the broker, in a spool, or dead")
+        why = "messages stay in the broker, in a spool, or dead"
+        await self._rest(self._waiting, LONGEST, why)
         await asyncio.sleep(6 * TIMEOUT)  # what was late has come
-        await self._rest(self._waiting, LONGEST, "messages stay in the broker, in a spool, or dead")
+        await self._rest(self._waiting, LONGEST, why)
 
     async def _rest(self, waits: Callable[[], bool], longest: float, why: str) -> None:
         until = self.loop.time() + longest

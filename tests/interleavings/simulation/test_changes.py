@@ -53,8 +53,7 @@ class Ingests(Scene):
         async def run() -> object:
             return await change(ingest)
 
-        with self.acting(ingest.owner):
-            return self.loop.create_task(run())
+        return self.loop.start(ingest.owner, run())
 
 
 def setting(kind: str) -> Callable[[Ingest], Awaitable[Any]]:

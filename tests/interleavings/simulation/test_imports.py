@@ -19,7 +19,7 @@ from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY, read_note
 from shared.model.words import Commit
 from tests.contracts.audit_data import noted
-from tests.interleavings.simulation.loop import OWNER, VirtualLoop
+from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.network import remote_store
@@ -68,12 +68,7 @@ class Migration:
         self.ended = 0
 
     def run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_until_complete(self._main())
-        finally:
-            self.loop.close()
-            asyncio.set_event_loop(None)
+        self.loop.run_to_end(self._main())
 
     async def _main(self) -> None:
         doing = [self._importing(f"i-{number}") for number in range(3)]
@@ -102,9 +97,7 @@ class Migration:
         while self.loop.time() < SECONDS:
             number += 1
             process = f"{owner}-{number}"
-            token = OWNER.set(process)
-            task = self.loop.create_task(self._importer(process).run("", self._tell))
-            OWNER.reset(token)
+            task = self.loop.start(process, self._importer(process).run("", self._tell))
             killed = self.random.random() < 0.5
             await asyncio.wait([task], timeout=self.random.expovariate(5) if killed else None)
             if not task.done():

@@ -41,15 +41,13 @@ class Pair(Scene):
 
     async def stop(self, ingest: Ingest) -> None:
         self.ingests.remove(ingest)
-        with self.acting(ingest.owner):
-            await self.loop.create_task(self.end_ingest(ingest))
+        await self.loop.start(ingest.owner, self.end_ingest(ingest))
 
     async def count(self, number: int = 3) -> None:
         """They wait to be applied, if no flusher is there."""
         (ingest,) = self.ingests
-        with self.acting(ingest.owner):
-            for _ in range(number):
-                await self.loop.create_task(self._count(ingest))
+        for _ in range(number):
+            await self.loop.start(ingest.owner, self._count(ingest))
 
     async def _count(self, ingest: Ingest) -> None:
         await ingest.publishing.durable(ingest.publishing.add("a", 1))
@@ -134,8 +132,7 @@ async def one_whose_publish_outlasts_its_patience(scene: Pair) -> None:
             async with overlay.entered([Envelope("late", {"b": 1})]):
                 await overlay.close()
 
-    with scene.acting(old.owner):
-        await scene.loop.create_task(publish())
+    await scene.loop.start(old.owner, publish())
     await scene.stop(old)
     scene.start_ingest(scene.free_disk())
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ingest.accept.drafts import Batch, Draft
-from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest
 from shared.model.buckets import WallSeconds
 from shared.model.errors import BrokerRejectedError, CountersinkError
 from shared.model.receipts import key_of_set
@@ -18,6 +19,7 @@ from tests.world.series import everything
 if TYPE_CHECKING:
     from tests.interleavings.simulation.system import Ingest, System
 
+T = TypeVar("T")
 COUNTERS = ("a", "b", "c")
 Before = tuple[int, int, int]
 """What `History.before` says."""
@@ -62,13 +64,18 @@ class Users:
             "id": lambda: ingest.publishing.add_keyed(Increment(counter, delta, name)),
             "batch": lambda: ingest.publishing.add_batch(whole, envelope_id=of_key(name))[0],
         }
-        with self._system.acting(ingest.owner):
-            handler = self._loop.create_task(self._handle(ingest, add[kind]))
-        await asyncio.wait([handler], timeout=self._system.patience)
-        if not handler.done() or handler.cancelled() or not handler.result():
+        if not await self._ask(ingest, self._handle(ingest, add[kind])):
             return False
         self._history.answered(counter, bit)
         return True
+
+    async def _ask(self, ingest: "Ingest", asked: Coroutine[Any, Any, T]) -> T | None:
+        """What it answers in time, if it does and is no error."""
+        task = self._loop.start(ingest.owner, asked)
+        await asyncio.wait([task], timeout=self._system.patience)
+        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+            return None
+        return task.result()
 
     async def _handle(self, ingest: "Ingest", add: Any) -> bool:
         try:
@@ -111,13 +118,11 @@ class Users:
     async def _change(self, counter: str, wish: ChangeRequest, before: tuple[int, int, int]) -> bool:
         """Whether it was answered 200."""
         ingest = self._random.choice(self._system.ingests)
-        with self._system.acting(ingest.owner):
-            task: asyncio.Task[Change] = self._loop.create_task(ingest.setter.set(counter, wish))
-        await asyncio.wait([task], timeout=self._system.patience)
-        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+        change = await self._ask(ingest, ingest.setter.set(counter, wish))
+        if change is None:
             return False
         store, receipt = self._system.store, key_of_set(counter, wish.kind, wish.key or "")
-        assert task.result() == store.changes[counter][receipt], f"{counter}: the answer is not what was done"
+        assert change == store.changes[counter][receipt], f"{counter}: the answer is not what was done"
         self._history.was_set(counter, store.epochs(counter), store.epoch_of(counter, receipt), before)
         return True
 
@@ -136,8 +141,7 @@ class Users:
     ) -> bool:
         """Whether there was an answer."""
         before = {counter: self._history.before(counter, ingest.owner) for counter in counters}
-        with self._system.acting(ingest.owner):
-            task = self._loop.create_task(ingest.reader.read(counters, max_age))
+        task = self._loop.start(ingest.owner, ingest.reader.read(counters, max_age))
         await asyncio.wait([task], timeout=self._system.patience)
         if task.done():
             return self._judge(task, ingest.owner, before, at_rest=at_rest)
@@ -166,25 +170,20 @@ class Users:
     async def read_series(self, ingest: "Ingest", counter: str) -> bool:
         """Whether there was an answer that promises anything: its points have all that was answered, once."""
         answered = self._history.before(counter, "")[0]
-        with self._system.acting(ingest.owner):
-            task = self._loop.create_task(ingest.series.read(everything(counter, "minute")))
-        await asyncio.wait([task], timeout=self._system.patience)
-        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+        series = await self._ask(ingest, ingest.series.read(everything(counter, "minute")))
+        if series is None or not series.exact:
             return False
-        if task.result().exact:
-            self._history.read_series(task.result(), answered)
-        return task.result().exact
+        self._history.read_series(series, answered)
+        return True
 
     async def read_largest(self, ingest: "Ingest", limit: int) -> None:
         """Each total is right, the largest comes first, and if all have room, one that is not there is 0."""
         reader = f"{ingest.owner} by value"  # it keeps no bases, so what it sees unanswered is its own
         before = {counter: self._history.before(counter, reader) for counter in COUNTERS}
-        with self._system.acting(ingest.owner):
-            task = self._loop.create_task(ingest.largest.read([""], limit))
-        await asyncio.wait([task], timeout=self._system.patience)
-        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+        answer = await self._ask(ingest, ingest.largest.read([""], limit))
+        if answer is None:
             return
-        found, exact = task.result()
+        found, exact = answer
         assert [*found] == sorted(found, key=lambda one: (-one.value, one.name))
         if not self._history.judges(found) or not exact:
             return

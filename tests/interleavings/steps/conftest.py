@@ -20,3 +20,20 @@ def new_world() -> Iterator[Callable[..., World]]:
     yield make
     for world in worlds:
         world.finish()
+
+
+@pytest.fixture(params=[False, True], ids=["kept", "written"])
+def world(request: pytest.FixtureRequest, new_world: Callable[..., World]) -> World:
+    return new_world(written=request.param)
+
+
+@pytest.fixture
+def kept(new_world: Callable[..., World]) -> World:
+    """The broker's messages are the overlay."""
+    return new_world()
+
+
+@pytest.fixture
+def written(new_world: Callable[..., World]) -> World:
+    """Ingests write the overlay."""
+    return new_world(written=True)

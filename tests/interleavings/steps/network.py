@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Instant
 from shared.model.errors import InexactError, TransientError
-from shared.model.words import Delivery, Envelope, Letter, Message, View
+from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.store import Snapshot
 from tests.world.memory.broker import KeptByBroker, MemoryBroker, MemoryOverlay
@@ -75,158 +74,117 @@ class Network:
             call.answer.set_result(result)
 
 
-class RemoteBroker:
-    """Publisher and subscription of one process."""
+def named(*names: str, **others: str) -> Mapping[str, str]:
+    """Calls that are called like the methods; and `others`."""
+    return {name: name for name in names} | others
 
-    def __init__(self, network: Network, owner: str, broker: MemoryBroker) -> None:
-        self._network, self._owner, self._broker = network, owner, broker
+
+class Remote:
+    """A server as one process sees it: methods in `calls` are called over the network, by the names given there."""
+
+    calls: Mapping[str, str]
+
+    def __init__(self, network: Any, owner: str, server: Any, calls: Mapping[str, str] | None = None) -> None:
+        self._network, self._owner, self._server = network, owner, server
+        if calls is not None:
+            self.calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        its = getattr(self._server, name)
+        if name not in self.calls:
+            return its
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return await self._call(self.calls[name], partial(its, *arguments, **options))
+
+        return call
+
+    async def _call(self, name: str, effect: Callable[[], Awaitable[Any]]) -> Any:
+        return await self._network.call(self._owner, name, effect)
+
+
+class RemoteBroker(Remote):
+    """Publisher and subscription."""
+
+    calls = named("check", "extend", "ack", "bury", give_back="give back")
 
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        def publish() -> Awaitable[None]:
-            return self._broker.publish(messages, check if "publish" in self._network.once else at_any_time)
-
+        once = "publish" in self._network.once
         check()  # what has left the process can't be called back, unless it is one transaction
-        await self._network.call(self._owner, "publish", publish)
-
-    async def check(self) -> None:
-        await self._network.call(self._owner, "check", self._broker.check)
+        await self._call("publish", lambda: self._server.publish(messages, check if once else at_any_time))
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        pulled: Sequence[Delivery] = await self._network.call(
-            self._owner, "pull", lambda: self._broker.pull(limit, max_bytes, 0)
-        )
+        pulled: Sequence[Delivery] = await self._call("pull", lambda: self._server.pull(limit, max_bytes, 0))
         return pulled
 
-    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
-        await self._network.call(self._owner, "extend", lambda: self._broker.extend(tokens, seconds))
 
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        await self._network.call(self._owner, "ack", lambda: self._broker.ack(tokens, floor))
+class RemoteDeadLetters(Remote):
+    """A way through the dead letters."""
 
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        await self._network.call(self._owner, "give back", lambda: self._broker.give_back(tokens))
+    calls = named(ack="forget")
 
-    async def bury(self, delivery: Delivery, reason: str) -> None:
-        await self._network.call(self._owner, "bury", lambda: self._broker.bury(delivery, reason))
-
-
-class RemoteDeadLetters:
-    """A way through the dead letters, of one process."""
-
-    complete = True
-
-    def __init__(self, network: Network, owner: str, broker: MemoryBroker) -> None:
-        self._network, self._owner, self._letters = network, owner, MemoryDeadLetters(broker)
+    def __init__(self, network: Any, owner: str, broker: MemoryBroker) -> None:
+        super().__init__(network, owner, MemoryDeadLetters(broker))
         self._reburied: set[str] = set()
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         while True:
-            found: Sequence[Letter] = await self._network.call(
-                self._owner, "letters", lambda: self._letters.pull(limit, max_bytes)
-            )
+            found: Sequence[Letter] = await self._call("letters", lambda: self._server.pull(limit, max_bytes))
             new = [letter for letter in found if letter.delivery.message_id not in self._reburied]
             if new or not found:
                 return new
 
-    def continue_after(self, token: str) -> None:
-        self._letters.continue_after(token)
-
-    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        await self._network.call(self._owner, "forget", lambda: self._letters.ack(tokens, floor))
-
     async def bury(self, delivery: Delivery, reason: str) -> None:
         self._reburied.add(delivery.message_id)
-        await self._network.call(self._owner, "bury again", lambda: self._letters.bury(delivery, reason))
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        await self._call("bury again", lambda: self._server.bury(delivery, reason))
 
 
-class RemoteOverlay(KeptByBroker):
-    """The overlay as one process sees it."""
-
-    def __init__(self, network: Network, owner: str, overlay: MemoryOverlay | ProcessOverlay) -> None:
-        self._network, self._owner, self._overlay = network, owner, overlay
-
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
-        return views
-
-    async def names(
-        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
-    ) -> Sequence[str]:
-        found: Sequence[str] = await self._network.call(
-            self._owner, "names", lambda: self._overlay.names(prefix, after, limit, exact=exact)
-        )
-        return found
-
-    async def under(self, prefixes: Collection[str]) -> tuple[Mapping[str, View], View]:
-        found: tuple[Mapping[str, View], View] = await self._network.call(
-            self._owner, "under", lambda: self._overlay.under(prefixes)
-        )
-        return found
-
-    async def holds(self, keys: Collection[str]) -> Collection[str]:
-        return await self._overlay.holds(keys)
+class _RemoteOverlay(KeptByBroker, Remote):
+    calls = named("view", "names", "under")
 
 
-class RemoteWrittenOverlay(RemoteOverlay):
-    """An overlay that processes write, as one of them sees it: each step may come late, or twice, or be lost."""
+class _RemoteWrittenOverlay(Remote):
+    """An overlay that processes write: each step may come late, or twice, or be lost."""
 
-    _overlay: ProcessOverlay
+    calls = named("view", "names", "under", "settle", changed="raise")
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
-        numbers: Sequence[int] = await self._call("begin", lambda: self._overlay.begin(envelopes))
+        numbers: Sequence[int] = await self._step("begin", envelopes)
         try:
             yield
         except Exception:
             with contextlib.suppress(TransientError):
-                await self._call("withdraw", lambda: self._overlay.withdraw(numbers))
+                await self._step("withdraw", numbers)
             raise
-        await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
-
-    async def settle(self, settled: Collection[str], time: Instant, epoch: str = "") -> None:
-        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
+        await self._step("confirm", numbers, envelopes)
 
     async def mark(self, receipt: str, counters: Collection[str], epoch: str | None = None) -> str | None:
         try:
-            await self._network.call(self._owner, "mark", lambda: self._overlay.mark(receipt, counters, epoch))
+            await self._call("mark", lambda: self._server.mark(receipt, counters, epoch))
         except TransientError as error:
             raise InexactError("no mark") from error
         return None
 
-    async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
-        await self._network.call(self._owner, "raise", lambda: self._overlay.changed(counters, time, receipt))
-
-    async def unsettled(self, limit: int) -> Mapping[str, str]:
-        return await self._overlay.unsettled(limit)
-
-    async def _call(self, name: str, effect: Callable[[], Any]) -> Any:
+    async def _step(self, name: str, *what: Any) -> Any:
         async def arrived() -> Any:
-            return effect()
+            return getattr(self._server, name)(*what)
 
-        return await self._network.call(self._owner, name, arrived)
+        return await self._call(name, arrived)
 
 
-class Remote:
-    """A server as one process sees it: methods in `names` are called over the network, by the names given there."""
-
-    def __init__(self, network: Any, owner: str, server: Any, names: Mapping[str, str]) -> None:
-        self._network, self._owner, self._server, self._names = network, owner, server, names
-
-    def __getattr__(self, name: str) -> Any:
-        its = getattr(self._server, name)
-        if name not in self._names:
-            return its
-
-        async def call(*arguments: Any, **options: Any) -> Any:
-            return await self._network.call(self._owner, self._names[name], partial(its, *arguments, **options))
-
-        return call
+def remote_overlay(network: Any, owner: str, overlay: MemoryOverlay | ProcessOverlay) -> Any:
+    kind = _RemoteWrittenOverlay if isinstance(overlay, ProcessOverlay) else _RemoteOverlay
+    return kind(network, owner, overlay)
 
 
 class _RemoteStore(Remote):
+    calls = named(
+        *("apply", "receipts", "applied", "dead", "marks", "shards", "compact"),
+        close_periods="close",
+        deleted_among="deleted among",
+    )
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Remote]:
         """Its instant is chosen; what is read of it arrives when the network lets it."""
@@ -235,16 +193,12 @@ class _RemoteStore(Remote):
             async with self._server.snapshot() as snapshot:
                 return cast(Snapshot, snapshot)
 
-        chosen = await self._network.call(self._owner, "snapshot", choose)
-        yield Remote(self._network, self._owner, chosen, {"read": "read", "counts": "read"})
+        chosen = await self._call("snapshot", choose)
+        yield Remote(self._network, self._owner, chosen, named("read", counts="read"))
 
     async def largest(self, snapshot: Remote, *asked: Any) -> Any:
-        return await self._network.call(self._owner, "read", partial(self._server.largest, snapshot._server, *asked))
-
-
-_OF_STORES: Final = ("apply", "receipts", "applied", "dead", "marks", "shards", "compact")
+        return await self._call("read", partial(self._server.largest, snapshot._server, *asked))
 
 
 def remote_store(network: Any, owner: str, store: MemoryStore) -> Any:
-    names = {name: name for name in _OF_STORES} | {"close_periods": "close", "deleted_among": "deleted among"}
-    return _RemoteStore(network, owner, store, names)
+    return _RemoteStore(network, owner, store)

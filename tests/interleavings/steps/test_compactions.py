@@ -1,18 +1,9 @@
 """Interleavings of compactions with flushes, sets and reads, step by step."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tests.interleavings.steps.test_races import apply_all, count, through
-from tests.interleavings.steps.test_sets import changes, read, up_to
+from tests.interleavings.steps.test_sets import changes
 from tests.interleavings.steps.world import World
-
-
-@pytest.fixture(params=[False, True], ids=["kept", "written"])
-def world(request: pytest.FixtureRequest, new_world: Callable[..., World]) -> World:
-    return new_world(written=request.param)
 
 
 def shards(world: World) -> int:
@@ -23,11 +14,8 @@ def in_flight(world: World, shard: int) -> None:
     """A flusher's commit to this shard, of 9, has been sent."""
     owner = world.flushers[0].owner
     while True:
-        count(world, world.ingests[0])
-        world.pull(0)
-        world.arrives_of(owner)
-        world.flush(0)
-        world.arrives_of(owner, but="apply")
+        world.count(world.ingests[0])
+        world.flush_until(0, "apply")
         (call,) = [call for call in world.network.calls if call.owner == owner]
         effect: Any = call.effect  # the store's `apply`, with its commit
         (add,) = effect.args[0].adds
@@ -40,7 +28,7 @@ def test_an_increment_in_flight_to_the_highest_shard_goes_to_another(world: Worl
     world.run(world.grow("a", 9))
     in_flight(world, 8)
     world.run(world.compact("a", 1))
-    apply_all(world)
+    world.apply_all()
     assert shards(world) == 1
 
 
@@ -56,29 +44,29 @@ def test_one_that_arrived_first_is_moved(world: World) -> None:
 def test_a_set_that_chose_a_shard_which_went_begins_anew(world: World) -> None:
     first = world.ingests[0]
     for number in range(1, 9):
-        count(world, first)
-        apply_all(world)
+        world.count(first)
+        world.apply_all()
         world.run(world.grow("a", 9))
         world.set(first, "a", "set")
-        up_to(world, first, "apply")
+        world.through(first, but="apply")
         world.run(world.compact("a", 1))
-        through(world, first)
+        world.through(first)
         assert len(changes(world)) == number
     for ingest in world.ingests:
-        read(world, ingest)
+        world.look(ingest)
 
 
 def test_bases_from_before_stay_true(world: World) -> None:
     """It adds nothing and takes nothing away."""
     world.run(world.grow("a", 9))
     for _ in range(12):
-        count(world, world.ingests[0])
-        apply_all(world)
+        world.count(world.ingests[0])
+        world.apply_all()
     for ingest in world.ingests:
-        read(world, ingest)
+        world.look(ingest)
     world.run(world.compact("a", 1))
     for _ in range(2):
         for ingest in world.ingests:
-            read(world, ingest)
-        count(world, world.ingests[1])
-        read(world, world.ingests[0])
+            world.look(ingest)
+        world.count(world.ingests[1])
+        world.look(world.ingests[0])

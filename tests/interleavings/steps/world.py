@@ -8,8 +8,8 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from flusher.dead_letters.desk import Replay, drop
@@ -23,29 +23,22 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import SET, ChangeRequest, Setter
-from shared.memory.overlay import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_set, promised
 from shared.model.words import Commit, Increment, Letter
 from shared.ports.broker import DeadLetters
-from shared.ports.overlay import Overlay
 from shared.runtime.retry import Backoff
+from tests.contracts.store import total
 from tests.interleavings.simulation.history import History
+from tests.interleavings.simulation.loop import OWNER
 from tests.interleavings.steps.changes import BASE, ChangedStore
-from tests.interleavings.steps.letters import BuriesApart
-from tests.interleavings.steps.network import (
-    Network,
-    RemoteBroker,
-    RemoteDeadLetters,
-    RemoteOverlay,
-    RemoteWrittenOverlay,
-    remote_store,
-)
+from tests.interleavings.steps.network import Network, RemoteBroker, RemoteDeadLetters, remote_overlay, remote_store
 from tests.world.flushing import tools_of
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.exact_overlay import ExactOverlay
+from tests.world.memory.letters import BuriesApart
 from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")
@@ -61,10 +54,6 @@ class PickyStore(ChangedStore):
         if self.picky and any(add.counter == POISON for add in commit.adds):
             raise RefusedError("poison")
         return await super().apply(commit)
-
-
-OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
-"""The process that a task belongs to; tasks inherit it from those who start them."""
 
 
 @dataclass
@@ -137,54 +126,39 @@ class World:
         self.loop.run_until_complete(build())
 
     def _ingest(self) -> IngestProcess:
-        owner = self._name("ingest")
-        broker = RemoteBroker(self.network, owner, self.broker)
+        owner, pick = self._name("ingest"), self.random.randrange
+        broker: Any = RemoteBroker(self.network, owner, self.broker)
         store = remote_store(self.network, owner, self.store)
-        overlay = self._overlay_of(owner)
+        overlay = remote_overlay(self.network, owner, self.overlay)
         reader = Reader(store, overlay, self.clock, cache_ttl=1.0)
+        backoff = partial(self._backoff, owner)
         return IngestProcess(
             owner,
-            setter=Setter(
-                reader,
-                store,
-                overlay,
-                self.clock,
-                DAY,
-                pick=self.random.randrange,
-                backoff=lambda: self._backoff(owner),
-            ),
+            setter=Setter(reader, store, overlay, self.clock, DAY, pick=pick, backoff=backoff),
             publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
             reader=reader,
             series=SeriesReader(store, overlay, self.clock, ALL_KEPT),
         )
 
-    def _overlay_of(self, owner: str) -> Overlay:
-        if isinstance(self.overlay, ProcessOverlay):
-            return RemoteWrittenOverlay(self.network, owner, self.overlay)
-        return RemoteOverlay(self.network, owner, self.overlay)
-
     def _flusher(self) -> FlusherProcess:
         owner = self._name("flusher")
-        policy = FlushPolicy(1.0, 100, 10**6)
-        flusher = Flusher(self._tools(owner), policy, topic="memory", lease=60.0)
+        flusher = Flusher(self._tools(owner), FlushPolicy(1.0, 100, 10**6), topic="memory", lease=60.0)
         return FlusherProcess(owner, flusher=flusher)
 
     def _replayer(self) -> ReplayProcess:
         owner = self._name("replayer")
-
-        def letters() -> DeadLetters:
-            return RemoteDeadLetters(self.network, owner, self.broker)
-
+        letters: Any = partial(RemoteDeadLetters, self.network, owner, self.broker)
         return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
 
     def _tools(self, owner: str) -> FlushTools:
+        broker: Any = RemoteBroker(self.network, owner, self.broker)
         return tools_of(
             remote_store(self.network, owner, self.store),
-            RemoteBroker(self.network, owner, self.broker),
-            self._overlay_of(owner),
+            broker,
+            remote_overlay(self.network, owner, self.overlay),
             self.clock,
             pick=self.random.randrange,
-            backoff=lambda: self._backoff(owner),
+            backoff=partial(self._backoff, owner),
             one_file=True,
             rules=ALL_KEPT,
         )
@@ -272,6 +246,12 @@ class World:
         """All that is found, two letters at a time."""
         process = self.replayers[index]
         self._one_at_a_time(process, "replay", process.run)
+
+    def replay_cured(self, index: int = 0) -> None:
+        """The cause of all letters is gone, and everything arrives."""
+        self.store.picky = False
+        self.replay(index)
+        self.deliver_all()
 
     def _one_at_a_time(self, process: Process, what: str, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         async def do() -> None:
@@ -370,19 +350,20 @@ class World:
         self.settle()
 
     def crash_ingest(self, index: int) -> None:
-        self.crash(self.ingests[index])
-        self.run(self._replace(self.ingests, index, self._ingest))
+        self._replace(self.ingests, index, self._ingest)
 
     def crash_flusher(self, index: int) -> None:
-        self.crash(self.flushers[index])
-        self.run(self._replace(self.flushers, index, self._flusher))
+        self._replace(self.flushers, index, self._flusher)
 
     def crash_replayer(self, index: int) -> None:
-        self.crash(self.replayers[index])
-        self.run(self._replace(self.replayers, index, self._replayer))
+        self._replace(self.replayers, index, self._replayer)
 
-    async def _replace(self, processes: list[Any], index: int, make: Callable[[], Any]) -> None:
-        processes[index] = make()
+    def _replace(self, processes: list[Any], index: int, make: Callable[[], Process]) -> None:
+        async def replace() -> None:
+            processes[index] = make()
+
+        self.crash(processes[index])
+        self.run(replace())
 
     def deliver_all(self) -> None:
         while self.network.calls:
@@ -393,23 +374,50 @@ class World:
         while calls := [call for call in self.network.calls if call.owner == owner and call.name != but]:
             self.run(self.network.arrive(calls[0]))
 
-    def round_of(self, index: int, *, acks: bool) -> None:
+    def next_arrives(self, owner: str, name: str) -> None:
+        """The next call of this process is `name`."""
+        call = next(call for call in self.network.calls if call.owner == owner)
+        assert call.name == name
+        self.run(self.network.arrive(call))
+
+    def through(self, ingest: IngestProcess, but: str = "") -> None:
+        """All that it sends arrives. It stops at calls of the name `but`, of which there is one then."""
+        self.arrives_of(ingest.owner, but)
+        if but:
+            assert [call.name for call in self.network.calls if call.owner == ingest.owner] == [but]
+
+    def count(self, ingest: IngestProcess, counter: str = "a") -> None:
+        self.increment(ingest, counter)
+        self.through(ingest)
+
+    def count_keyed(self, ingest: IngestProcess, counter: str, client_id: str) -> None:
+        self.send_keyed(ingest, counter, client_id)
+        self.through(ingest)
+
+    def look(self, ingest: IngestProcess, counter: str = "a", max_age: float = 60.0) -> None:
+        """A reading gets its answer, which is exact and holds all that was answered once."""
+        self.read(ingest, [counter], max_age)
+        self.through(ingest)
+        self.raise_mistakes()
+
+    def flush_until(self, index: int, name: str) -> None:
+        """A flusher pulls and flushes what there is, up to calls of this name."""
+        owner = self.flushers[index].owner
+        self.pull(index)
+        self.arrives_of(owner)
+        self.flush(index)
+        self.arrives_of(owner, but=name)
+
+    def apply_all(self, index: int = 0, *, acks: bool = True) -> None:
         """A flusher applies what it gets, undisturbed."""
         owner = self.flushers[index].owner
-        for step in (self.pull, self.flush):
+        for _ in range(20):
             self.arrives_of(owner)
-            step(index)
-        self.arrives_of(owner, "" if acks else "ack")
+            self.flush_until(index, "" if acks else "ack")
 
     def store_total(self, counter: str) -> int:
         """What has been applied."""
-
-        async def total() -> int:
-            async with self.store.snapshot() as snapshot:
-                totals, _ = await snapshot.read([counter], ())
-                return totals[counter].value
-
-        return self.loop.run_until_complete(total())
+        return self.loop.run_until_complete(total(self.store, counter))
 
     def finish(self) -> None:
         """Let everything arrive, apply everything, and compare."""

@@ -1,17 +1,20 @@
-"""The book in a file: who tells, how often, and what a restored file owes."""
+"""The book in a file: who tells, how often, how it stops, and what a restored file owes."""
 
+import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from flusher.feed.announcer import Announcer
 from shared.config.lists import feed_rules, threshold_rules
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import SettingsError
-from shared.model.feed import MOST_LEVELS, NOTHING, told
+from shared.model.feed import MOST_LEVELS, NOTHING, Event, told
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime.retry import Stop
 from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.store import SqliteStore
@@ -87,10 +90,8 @@ async def test_what_is_not_taken_grows_older_until_it_is(tmp_path: Path) -> None
         assert world.book.waiting() == (2, 3_600.0), "the threshold was not told"
         for pause in (60_000, 30_000):
             owed = await world.book.owed(9)
-            changes, reaches = (
-                [(one, Millis(pause)) for one in owed.changes],
-                [(one, Millis(pause)) for one in owed.reaches],
-            )
+            changes = [(one, Millis(pause)) for one in owed.changes]
+            reaches = [(one, Millis(pause)) for one in owed.reaches]
             assert len(changes) == len(reaches) == 1
             await world.book.put_off(changes, reaches)
             assert not any(await world.book.owed(9))
@@ -197,3 +198,34 @@ async def test_thresholds_are_told_as_far_as_the_rules_still_have_them(tmp_path:
         await world.book.open(NOTHING)
         await world.book.open(told((), threshold_rules("page:=every 7,quota:=at 8"), "there"))
         assert [(one.counter, one.levels.first) for one in (await world.book.owed(9)).reaches] == [("quota:a", 8)]
+
+
+class Silent:
+    """Takes the connection, and never answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.closed = False
+
+    async def tell(self, _: Sequence[Event]) -> Sequence[str]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        return ()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_receiver_that_does_not_answer_holds_no_stop_up(tmp_path: Path) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.begin()
+        await world.count(1)
+        silent, stop = Silent(), Stop()
+        reporting = asyncio.create_task(Announcer(world.book, silent, "the consumer", TOLD).run(stop))
+        await silent.asked.wait()
+        stop.set()
+        async with asyncio.timeout(20):
+            await reporting
+        assert silent.closed
+        assert await world.book.open(TOLD)
+        assert [one.counter for one in (await world.book.owed(100)).changes] == ["page:a"]

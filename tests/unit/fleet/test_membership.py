@@ -1,4 +1,6 @@
-"""Members of the fleet: an ingest joins with the overlay in its memory, and leaves a list of what is not applied."""
+"""Members of the fleet: an ingest joins with the overlay in its memory, and leaves a list of what is not applied. One
+look at the fleet serves all who ask, and is never older than what was known before.
+"""
 
 import asyncio
 import os
@@ -420,3 +422,38 @@ async def test_provision_says_if_it_cannot_make_the_record_of_the_fleet(scene: S
     (finding,) = [one async for one in FleetSetup(ForbiddenBook(scene.store), scene.store).make()]
     assert finding.mark == WARN
     assert "grant it the role" in finding.said
+
+
+async def test_a_fleet_whose_entity_was_deleted_is_seen_as_it_is(scene: Scene) -> None:
+    """As the runbook for a store that was put back says. Whoever asks must not wait for the old version for ever."""
+    book, looks = scene.book, scene.looks
+    await looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
+    book._fleet = Fleet()
+    scene.clock.turn(1.0)
+    async with asyncio.timeout(60):
+        look = await looks.get()
+    assert look is not None
+    assert look.fleet.version == 0
+
+
+async def test_a_look_that_began_before_a_change_does_not_undo_it(scene: Scene) -> None:
+    book, looks = scene.book, scene.looks
+    old, look = await book.look(), book.look
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> FleetLook:
+        begun.set()
+        await go_on.wait()
+        book.look = look  # type: ignore[method-assign]
+        return old
+
+    book.look = slow  # type: ignore[method-assign]
+    asking = asyncio.create_task(looks.get())
+    await begun.wait()
+    book.look = look  # type: ignore[method-assign]
+    scene.clock.turn(0.1)
+    await looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
+    go_on.set()
+    await asking
+    assert looks.last is not None
+    assert looks.last.fleet.overlay.epoch == 1

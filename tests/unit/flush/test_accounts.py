@@ -12,15 +12,17 @@ from flusher.dead_letters.letters import open_letter
 from shared.model.buckets import Instant
 from shared.model.errors import RefusedError, TransientError
 from shared.model.receipts import Tally, key_of_envelope, read_note
-from shared.model.words import PART_ENTRIES, Commit, Delivery, Envelope, Increment, Message
+from shared.model.words import PART_ENTRIES, Commit, Envelope, Increment, Message
 from shared.runtime import metrics
 from shared.wire.codec import encode
+from tests.http.faults import failing
 from tests.interleavings.simulation.poison import PickyStore
 from tests.world.flushing import Bench
 from tests.world.memory.letters import MemoryDeadLetters
 from tests.world.memory.store import MemoryStore
 
 COUNTED = (metrics.APPLIED, metrics.DEDUPLICATED, metrics.DEAD_INCREMENTS, metrics.FOREIGN)
+killed = failing(TransientError("killed"))
 PLAIN = Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, (Increment("c", 2, "i1"),))
 FOREIGN = {"ce-source": "s", "ce-id": "1"}
 
@@ -81,13 +83,9 @@ async def test_what_a_killed_flusher_has_committed_is_not_counted_by_the_next(co
     bench = Bench()
     await bench.publish(used(1), PLAIN)
     await bench.flusher.pull_once(0)
-
-    async def lost(tokens: object, floor: Instant) -> None:
-        raise TransientError("killed")
-
-    ack, bench.broker.ack = bench.broker.ack, lost  # type: ignore[method-assign]
-    await bench.flusher.flush_once()
-    bench.broker.ack = ack  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench.broker, "ack", killed)
+        await bench.flusher.flush_once()
     bench.broker.expire_leases()
     await flush(bench)
     assert bench.broker.unburied() == 0
@@ -162,9 +160,9 @@ class Morgue(Bench):
     async def lose(self, *envelopes: Envelope) -> None:
         """They are given up by a flusher that is killed before it buries them."""
         await self.publish(*envelopes)
-        bury, self.broker.bury = self.broker.bury, killed  # type: ignore[method-assign]
-        await flush(self)
-        self.broker.bury = bury  # type: ignore[method-assign]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(self.broker, "bury", killed)
+            await flush(self)
 
     async def replay(self) -> None:
         """All letters, at once."""
@@ -180,10 +178,6 @@ class Morgue(Bench):
         assert not self.broker.pending.names("")
         assert await said(self.store) == self.store.tally
         return self.store.tally
-
-
-async def killed(delivery: Delivery, reason: str) -> None:
-    raise TransientError("killed")
 
 
 @pytest.mark.parametrize("first_is_buried", [True, False])

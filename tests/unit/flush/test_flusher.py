@@ -18,7 +18,7 @@ from shared.runtime.retry import Stop
 from shared.wire import codec
 from shared.wire.codec import encode
 from tests.http.faults import failing
-from tests.world.flushing import Bench
+from tests.world.flushing import Bench, running
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.store import MemoryStore
@@ -27,18 +27,6 @@ from tests.world.parts import parts_of
 NOBODY = 60.0
 TOO_LARGE = Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {})
 """Larger than a window."""
-
-
-async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:
-    bench = Bench()
-    await bench.publish(Envelope("e1", {"a": 1}, {}), Envelope("e2", {"a": 2}, {}))
-    assert await bench.flusher.pull_once(0) == 2
-    assert not bench.flusher.due()
-    bench.clock.turn(1)
-    assert bench.flusher.due()
-    await bench.flusher.flush_once()
-    assert await bench.total() == 3
-    assert bench.broker.unburied() == 0
 
 
 async def test_a_flusher_of_a_file_makes_room_before_clients_are_refused() -> None:
@@ -117,13 +105,9 @@ async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: py
         return ()
 
     bench.broker.pull = bench.broker.give_back = bench.store.apply = hang  # type: ignore[method-assign,assignment]
-    stop = Stop()
-    async with asyncio.timeout(NOBODY):
-        running = asyncio.create_task(bench.flusher.run(stop, 0.05))
+    async with running(bench.flusher.run, 0.05):
         while not asked:
             await asyncio.sleep(0)
-        stop.set()
-        await running
     assert len(asked) == 3
 
 
@@ -168,9 +152,8 @@ async def test_what_became_too_old_on_its_way_to_the_store_is_not_applied() -> N
         bench.store.own.turn(9 * DAY / 1_000)  # type: ignore[attr-defined] # it is such a store
         return await bench.store.apply(commit)
 
-    await bench.flusher.pull_once(0)
     bench.store.apply = long_on_its_way  # type: ignore[method-assign]
-    await bench.flusher.flush_once()
+    await bench.flush()
     assert await bench.total() == 0
     assert set(bench.broker.buried().values()) == {TOO_OLD}
 
@@ -217,18 +200,6 @@ async def test_a_commit_has_as_much_as_its_store_takes(one_file: bool, most: int
     assert await bench.total() == 12 * each
 
 
-async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed() -> None:
-    bench = Bench()
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
-    await bench.flusher.pull_once(0)
-    for _ in range(5):
-        bench.clock.turn(50)
-        await bench.flusher.extend_once()
-        assert not await bench.broker.pull(10, 10**6, 0)
-    await bench.flusher.flush_once()
-    assert bench.broker.unburied() == 0
-
-
 async def test_a_full_window_is_pulled_into_no_further() -> None:
     """A message alone may be larger than the window; a second one waits until it is flushed."""
     bench = Bench()
@@ -262,19 +233,15 @@ async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_
 
 
 async def stopped(bench: Bench, drain: float) -> None:
-    """It runs until it holds something, and is told to stop."""
-    stop = Stop()
-    running = asyncio.create_task(bench.flusher.run(stop, drain))
-    async with asyncio.timeout(60):
+    """It runs until it holds something."""
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    async with running(bench.flusher.run, drain):
         while not bench.flusher._window:
             await asyncio.sleep(0.001)
-        stop.set()
-        await running
 
 
 async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
     bench = Bench()
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
     await stopped(bench, NOBODY)
     assert await bench.total() == 1
     assert bench.broker.unburied() == 0
@@ -283,7 +250,6 @@ async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
 async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
     bench = Bench()
     bench.store.apply = lambda _: asyncio.Event().wait()  # type: ignore[method-assign,assignment,return-value]
-    await bench.publish(Envelope("e1", {"a": 1}, {}))
     await stopped(bench, 0.05)
     (again,) = await bench.broker.pull(10, 10**6, 0)
     assert again.attempt == 2
@@ -348,15 +314,9 @@ async def test_commits_are_halved_until_the_guilty_are_buried_alone_and_all_othe
 @pytest.mark.parametrize("broken", [DamagedError("damaged"), OSError("the disk"), MemoryError(), SettingsError("no")])
 async def test_what_is_broken_itself_ends_the_flusher_and_buries_nothing(broken: Exception) -> None:
     bench = Bench()
-    await bench.publish(*of(1))
-
-    async def stumble(_: Commit) -> int:
-        raise broken
-
-    bench.store.apply = stumble  # type: ignore[method-assign,assignment]
-    await bench.flusher.pull_once(0)
+    bench.store.apply = failing(broken)  # type: ignore[method-assign,assignment]
     with pytest.raises(type(broken)):
-        await bench.flusher.flush_once()
+        await bench.flush(*of(1))
     assert not bench.broker.buried()
 
 
@@ -388,10 +348,8 @@ async def test_a_bug_in_reading_a_message_buries_it_alone(monkeypatch: pytest.Mo
         return read(delivery, topic)
 
     bench = Bench()
-    await bench.publish(*of(0, 1, 2))
     monkeypatch.setattr("flusher.flush.flusher.decode", stumble)
-    assert await bench.flusher.pull_once(0) == 3
-    await bench.flusher.flush_once()
+    await bench.flush(*of(0, 1, 2))
     assert [await bench.total(f"x{number}") for number in range(3)] == [1, 0, 1]
     assert [*bench.broker.buried()] == ["2"]
     assert "a bug in Countersink (KeyError('x'))" in bench.broker.buried()["2"]

@@ -1,6 +1,5 @@
 """For how long a SQLite file knows the ids that a flusher has applied."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscript
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
+from tests.contracts.store import total
 from tests.world.flushing import tools_of
 from tests.world.manual_clock import ManualClock
 
@@ -45,25 +45,13 @@ class File:
         """How many of them are counted."""
         await self.send(*ids)
         await self.flush()
-        before, self.counted = self.counted, await self.total()
+        before, self.counted = self.counted, await total(self.store, "a")
         return self.counted - before
 
     async def pass_days(self, days: float) -> None:
         for _ in range(int(days * 24)):
             self.clock.turn(3_600)
             await self.flusher.sweep_once()
-
-    async def total(self) -> int:
-        async with self.store.snapshot() as snapshot:
-            totals, _ = await snapshot.read(["a"], ())
-        return totals["a"].value
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
 
 
 @pytest.mark.parametrize(("promise", "life"), [(WEEK, 8.0), (MONTH, 31.0), (HOUR_LONG, 8.0)])
@@ -91,7 +79,7 @@ async def test_an_id_that_is_sent_again_on_the_last_day_counts_once_however_long
     await file.send("one")
     await file.pass_days(40)
     await file.flush()
-    assert await file.total() == 1
+    assert await total(file.store, "a") == 1
     for day in range(12):
         await file.pass_days(3)
         assert await file.count(f"other-{day}") == 1
@@ -106,7 +94,7 @@ async def test_a_file_that_nobody_opens_for_a_year_knows_its_ids(tmp_path: Path)
         file = File(database, WEEK)
         file.clock.turn(year * 365 * 86_400.0)
         file = File(database, WEEK)
-        file.counted = await file.total()
+        file.counted = await total(file.store, "a")
         await file.flusher.sweep_once()
         assert await file.count("one", "two") == (0 if year else 2)
         await database.close()

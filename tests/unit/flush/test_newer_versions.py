@@ -1,34 +1,23 @@
-"""Messages and tasks of a newer version are left to newer processes, and delay nothing else."""
+"""Messages of a newer version are left to newer processes, and delay nothing else."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from flusher.dead_letters.letters import open_letter
 from flusher.flush.flusher import LEFT_FOR
-from flusher.jobs.worker import Runner, Worker
-from shared.counters.reader import AllNames
-from shared.memory.overlay import ProcessOverlay
-from shared.model import jobs
-from shared.model.buckets import BrokerMillis, Instant, StoreMillis
+from shared.model.buckets import BrokerMillis, Instant
 from shared.model.errors import NewerError, TransientError, UnreadableError
-from shared.model.jobs import Job, Task
 from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import NEWER
-from shared.runtime.retry import Backoff, Stop
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
-from shared.sqlite.jobs import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
-from tests.world.flushing import Bench
-from tests.world.manual_clock import ManualClock
-from tests.world.memory.jobs import MemoryJobs
-from tests.world.memory.store import MemoryStore
-from tests.world.memory.tasks import LeasedTasks
+from tests.http.faults import failing
+from tests.world.flushing import Bench, running
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = Message(b'{"counter":"a","delta":5}', V2)
@@ -93,14 +82,10 @@ async def test_any_number_of_them_leaves_room_for_others() -> None:
     large = Message(NEW.data + b" " * 1_000, V2)
     await bench.broker.publish([large] * 60)
     await bench.publish(Envelope("e1", {"a": 1}, {}))
-    stop = Stop()
-    running = asyncio.create_task(bench.flusher.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
+    async with running(bench.flusher.run):
         while await bench.total() != 1:
             bench.clock.turn(0.5)
             await asyncio.sleep(0.001)
-    stop.set()
-    await running
 
 
 async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +108,14 @@ async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_broker_that_is_away_meanwhile_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     await bench.broker.publish([NEW])
-
-    async def away(*_: object) -> None:
-        raise TransientError("away")
-
-    monkeypatch.setattr(bench.broker, "extend", away)
+    monkeypatch.setattr(bench.broker, "extend", failing(TransientError("away")))
     assert await bench.flusher.pull_once(0) == 1
     bench.clock.turn(61)
     assert await bench.flusher.pull_once(0) == 1
 
 
-async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) -> None:
+async def test_readings_of_a_file_are_not_exact_while_one_waits(database: Database) -> None:
     """It may add to any counter."""
-    database = Database(tmp_path / "countersink.db")
     publisher = SqlitePublisher(database, SystemClock(), 10**6)
     broker = SqliteSubscription(database, SystemClock(), 60.0)
     overlays = [SqliteOverlay(database, topic_of(database)) for _ in range(2)]
@@ -146,13 +126,12 @@ async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) 
     await broker.ack([one.token for one in held if one.message.attributes == V2], Instant(3))
     overlays.append(SqliteOverlay(database, topic_of(database)))
     assert [(await one.view(["b", "c"]))[name].exact for one in overlays for name in "bc"] == [True] * 6
-    await database.close()
 
 
-async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
+async def test_a_spool_forwards_what_it_does_not_know(database: Database) -> None:
     from ingest.accept.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
 
-    database, clock = Database(tmp_path / "spool.db"), SystemClock()
+    clock = SystemClock()
     queue = SqlitePublisher(database, clock, 10**6)
     await queue.publish([NEW])
     bench = Bench()
@@ -160,88 +139,9 @@ async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
     assert await spool.forward_once() == 1
     (one,) = await bench.broker.pull(1, 10**6, 0)
     assert (one.message.data, one.message.attributes) == (NEW.data, V2)
-    await database.close()
 
 
 def test_a_dead_letter_of_it_is_left() -> None:
     opened = open_letter(Letter(Delivery("t", NEW, "1", BrokerMillis(1)), "why"), "topic")
     assert opened.envelopes == ()
     assert "countersink.envelope.v2" in (opened.flaw or "")
-
-
-def test_a_task_says_its_version_if_it_is_another_one() -> None:
-    task = Task("j")
-    assert jobs.read(jobs.written(task)) == task
-    with pytest.raises(NewerError, match="run newer flushers"):
-        jobs.read(b'{"version": 2, "whatever": 1}')
-    for rubbish in (b"[]", b'{"version": 1}', b"1", b"x"):
-        with pytest.raises(UnreadableError):
-            jobs.read(rubbish)
-
-
-async def test_a_task_of_another_version_waits_in_the_file_and_what_is_none_is_dropped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    database, clock = Database(tmp_path / "countersink.db"), ManualClock()
-    store, kept, tasks = MemoryStore(clock), MemoryJobs(), SqliteTasks(database, clock, 60.0)
-    rows = [(b'{"version": 2}',), (b"rubbish",)]
-    await database.write(lambda db: db.executemany("INSERT INTO tasks (data) VALUES (?)", rows).rowcount)
-    await tasks.publish([Task("j")])
-    worked = list[Task]()
-
-    class Known(Worker):
-        async def work(self, task: Task) -> None:
-            worked.append(task)
-
-    names = AllNames(store, ProcessOverlay(clock))
-    runner = Runner(tasks, Known(tasks, kept, store, names, {}, clock=clock), at_once=3, lease=60.0)
-    stop, waits = Stop(), database.reader()
-    running = asyncio.create_task(runner.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
-        while waits.execute("SELECT data FROM tasks").fetchall() != [(b'{"version": 2}',)]:
-            await asyncio.sleep(0.001)
-    stop.set()
-    await running
-    assert worked == [Task("j")]
-    assert "a task of a job can't be read, and is dropped: this is not a task" in caplog.text
-    assert not await tasks.pull(10, 0), "it comes again when its lease has ended"
-    clock.turn(61)
-    assert [lease.data for lease in await tasks.pull(10, 0)] == [b'{"version": 2}']
-    await database.close()
-
-
-async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
-    """Its tasks are as many as are done at once."""
-    clock = ManualClock()
-    store, kept, tasks = MemoryStore(clock), MemoryJobs(), LeasedTasks(clock)
-    names = AllNames(store, ProcessOverlay(clock))
-    worker = Worker(tasks, kept, store, names, {}, clock=clock)
-    done = asyncio.Event()
-
-    async def pause(_: float) -> None:
-        await asyncio.sleep(0)
-
-    class Known(Worker):
-        async def work(self, task: Task) -> None:
-            if task.job == "known":
-                done.set()
-                return
-            await worker.work(task)
-
-    for number in range(3):
-        await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), StoreMillis(10**14)))
-        await tasks.publish([Task(f"new{number}")])
-    known = Known(tasks, kept, store, names, {}, clock=clock)
-    runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))
-    stop, before = Stop(), newer()
-    running = asyncio.create_task(runner.run(stop, 5.0))
-    async with asyncio.timeout(NOBODY):
-        while newer() < before + 3:
-            await asyncio.sleep(0.001)
-        await tasks.publish([Task("known")])
-        await done.wait()
-    stop.set()
-    await running
-    assert newer() == before + 3, "they were not handed out again before their leases ended"
-    clock.turn(61)
-    assert len(await tasks.pull(10, 0)) == 3

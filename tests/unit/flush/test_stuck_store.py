@@ -20,6 +20,7 @@ from shared.model.words import Commit, Envelope
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
 from shared.wiring.process import Parts, connect
+from tests.contracts.store import total
 
 WINDOW: Final = 20_000
 """Bytes that the flusher may hold in a window."""
@@ -33,12 +34,6 @@ async def publish(parts: Parts) -> None:
     for first in range(0, MESSAGES, 100):
         numbers = range(first, first + 100)
         await parts.publisher.publish([encode(Envelope(f"e{n:05}", {f"c{n % COUNTERS}": 1})) for n in numbers])
-
-
-async def applied(parts: Parts) -> int:
-    async with parts.store.snapshot() as snapshot:
-        totals, _ = await snapshot.read([f"c{number}" for number in range(COUNTERS)], ())
-    return sum(total.value for total in totals.values())
 
 
 async def extended(reader: sqlite3.Connection, seconds: float) -> None:
@@ -110,6 +105,6 @@ async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.Log
                 stop.set()
         finally:
             tracemalloc.stop()
-        assert await applied(parts) == MESSAGES
+        assert sum([await total(parts.store, f"c{number}") for number in range(COUNTERS)]) == MESSAGES
     finally:
         await parts.close()

@@ -1,4 +1,4 @@
-"""What becomes of a task that can't be done at once. tests/interleavings/jobs has failures at any time."""
+"""What becomes of a task that can't be done at once. In tests/interleavings/simulation/jobs.py anything fails."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +12,16 @@ from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
 from shared.model.buckets import Instant, Millis, StoreMillis
-from shared.model.errors import ContendedError, DamagedError, LostFileError, RefusedError, SettingsError, TransientError
+from shared.model.errors import (
+    ContendedError,
+    DamagedError,
+    LostFileError,
+    NewerError,
+    RefusedError,
+    SettingsError,
+    TransientError,
+    UnreadableError,
+)
 from shared.model.jobs import (
     ADD,
     COMPACT,
@@ -26,11 +35,18 @@ from shared.model.jobs import (
     JobState,
     Task,
     lifetime_of_job,
+    read,
+    written,
 )
 from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime.metrics import NEWER
 from shared.runtime.retry import Backoff, Stop
+from shared.sqlite.database import Database
+from shared.sqlite.jobs import SqliteTasks
+from tests.contracts.store import total
 from tests.http.faults import failing
+from tests.world.flushing import running
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.memory.jobs import MemoryJobs
@@ -69,6 +85,9 @@ class Parts:
     def adding(self, pick: Callable[[int], int] = lambda _: 0) -> Adding:
         return Adding(self.store, self.reader, self.overlay, exact=True, pick=pick)
 
+    def compacting(self, *, alone: bool = True) -> Compacting:
+        return Compacting(self.store, self.reader, Compactor(self.store, self.clock, DAY, alone=alone))
+
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)
         await self.jobs.create(Job("j", kind, "", 10, now, StoreMillis(now + lifetime_of_job(kind, LIVE))))
@@ -102,9 +121,7 @@ class Parts:
         return found
 
     async def totals(self) -> dict[str, int]:
-        names = await self.store.names("", "", 1_000)
-        async with self.store.snapshot() as snapshot:
-            return {name: total.value for name, total in (await snapshot.read(names, ()))[0].items()}
+        return {name: await total(self.store, name) for name in await self.store.names("", "", 1_000)}
 
 
 async def test_counters_that_the_store_refuses_fail_alone_and_are_named() -> None:
@@ -125,9 +142,7 @@ async def test_a_delete_job_that_is_killed_in_a_page_counts_all_of_it(monkeypatc
     parts = Parts(page=50)
     await parts.count("a", "b", "c", "d")
     setter = Setter(parts.reader, parts.store, parts.overlay, parts.clock, LIVE)
-    parts.worker = Worker(
-        parts.tasks, parts.jobs, parts.store, parts.names, {DELETE: Resetting(setter)}, clock=parts.clock
-    )
+    parts.worker.visits = {DELETE: Resetting(setter)}
     removal = CounterRemover(parts.store, parts.overlay, parts.clock, grace=120)
     task = await parts.start(DELETE)
     set_existing = setter.set_existing
@@ -223,12 +238,9 @@ async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.
     await parts.count("a")
     await parts.tasks.publish([await parts.start()])
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
-    stop = Stop()
-    running = asyncio.create_task(runner.run(stop, 1))
-    while (await parts.standing()).state == RUNNING and not running.done():
-        await asyncio.sleep(0)
-    stop.set()
-    await running
+    async with running(runner.run) as task:
+        while (await parts.standing()).state == RUNNING and not task.done():
+            await asyncio.sleep(0)
     await parts.failed(f"a bug in Countersink ({bug!r})", tasks=0)
     await parts.failed("Changes that were made stay")
     (error,) = [record for record in caplog.records if record.exc_info]
@@ -267,12 +279,9 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
             waits += 1
 
     runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0, backoff=Counting)
-    stop = Stop()
-    running = asyncio.create_task(runner.run(stop, 0))
-    while waits < 3 * TRIES:
-        await asyncio.sleep(0)
-    stop.set()
-    await running
+    async with running(runner.run, 0):
+        while waits < 3 * TRIES:
+            await asyncio.sleep(0)
     (left,) = await parts.tasks.pull(10, 0)
     assert left.task.job == "unknown"
     assert (await parts.standing()).state == DONE
@@ -280,12 +289,10 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
 
 async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
     parts = Parts()
-    compactor = Compactor(parts.store, parts.clock, DAY)
-    compacting = Compacting(parts.store, parts.reader, compactor)
     for number in range(3):
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
     job = await parts.begun(COMPACT, 1)
-    assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shard")])
+    assert await parts.compacting()(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shard")])
     assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
 
 
@@ -305,7 +312,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     monkeypatch.setattr(parts.store, "ages", ages)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
     job = await parts.begun(COMPACT, 1)
-    compacting = Compacting(parts.store, parts.reader, Compactor(parts.store, parts.clock, DAY))
+    compacting = parts.compacting()
     if age < RETRY_FOR:
         why = "it is written to all the time, on all its shards"
         assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
@@ -316,11 +323,9 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
 
 async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
     parts = Parts()
-    compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
-    visits = {COMPACT: Compacting(parts.store, parts.reader, compactor)}
-    worker = Worker(parts.tasks, parts.jobs, parts.store, parts.names, visits, clock=parts.clock)
+    parts.worker.visits = {COMPACT: parts.compacting(alone=False)}
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
-    await worker.work(await parts.start(COMPACT))
+    await parts.worker.work(await parts.start(COMPACT))
     await parts.failed("COUNTERSINK_NDB_WRITERS")
 
 
@@ -406,15 +411,9 @@ async def test_old_jobs_are_forgotten_by_the_stores_time_and_go_no_further() -> 
     parts = Parts()
     await parts.count("a")
     task = await parts.start()
-
-    async def step() -> int:
-        return await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP)
-
-    assert await step() == 0
-    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - 1)
-    assert await step() == 0
-    parts.clock.turn(2)
-    assert await step() == 1
+    for seconds, rows in ((0, 0), (lifetime_of_job(ADD, LIVE) / 1_000 - 1, 0), (2, 1)):
+        parts.clock.turn(seconds)
+        assert await parts.jobs.sweep(await parts.store.now(), ROWS_A_STEP) == rows
     await sweep_jobs(parts.jobs, parts.store)
     assert await parts.jobs.get("j") is None
     await parts.worker.work(task)
@@ -437,3 +436,50 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
     assert await adding(job, ["a", "b"]) == PageOutcome(2, 2)
     assert await parts.store.shards(["a", "b"]) == {"a": 1, "b": 1}
     assert await parts.totals() == {"a": 19, "b": 11}
+
+
+def test_a_task_says_its_version_if_it_is_another_one() -> None:
+    task = Task("j")
+    assert read(written(task)) == task
+    with pytest.raises(NewerError, match="run newer flushers"):
+        read(b'{"version": 2, "whatever": 1}')
+    for rubbish in (b"[]", b'{"version": 1}', b"1", b"x"):
+        with pytest.raises(UnreadableError):
+            read(rubbish)
+
+
+async def test_a_task_of_another_version_waits_in_the_file_and_what_is_none_is_dropped(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = Parts()
+    tasks = SqliteTasks(database, parts.clock, 60.0)
+    rows = [(b'{"version": 2}',), (b"rubbish",)]
+    await database.write(lambda db: db.executemany("INSERT INTO tasks (data) VALUES (?)", rows).rowcount)
+    await tasks.publish([await parts.start()])
+    waits = database.reader()
+    async with running(Runner(tasks, parts.worker, at_once=3, lease=60.0).run):
+        while waits.execute("SELECT data FROM tasks").fetchall() != rows[:1]:
+            await asyncio.sleep(0.001)
+    assert (await parts.standing()).state == DONE
+    assert "a task of a job can't be read, and is dropped: this is not a task" in caplog.text
+    assert not await tasks.pull(10, 0), "it comes again when its lease has ended"
+    parts.clock.turn(61)
+    assert [lease.data for lease in await tasks.pull(10, 0)] == [b'{"version": 2}']
+
+
+async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
+    """Its tasks are as many as are done at once."""
+    parts, before = Parts(), NEWER.get()
+    for name in ("new1", "new2", "new3"):
+        await parts.jobs.create(Job(name, "invert", "", 0, int(parts.clock.now() * 1000), LATER))
+        await parts.tasks.publish([Task(name)])
+    runner = Runner(parts.tasks, parts.worker, at_once=3, lease=60.0, backoff=lambda: Backoff(0.0))
+    async with running(runner.run):
+        while NEWER.get() < before + 3:
+            await asyncio.sleep(0.001)
+        await parts.tasks.publish([await parts.start()])
+        while (await parts.standing()).state == RUNNING:
+            await asyncio.sleep(0.001)
+    assert NEWER.get() == before + 3, "they were not handed out again before their leases ended"
+    parts.clock.turn(61)
+    assert len(await parts.tasks.pull(10, 0)) == 3

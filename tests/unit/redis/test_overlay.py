@@ -1,6 +1,6 @@
 """The overlay in Redis: the one that the fleet names now, entries, views, and known promises of the store."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,39 +24,52 @@ from tests.world.memory.fleet import MemoryFleetBook
 from tests.world.memory.store import MemoryStore
 
 
-async def test_a_list_does_not_come_from_an_overlay_that_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    book = MemoryFleetBook(store)
-    looks = FleetView(book, clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
+class Reader:
+    """The overlay of one that is no member, with a look of a second ago."""
 
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        store = MemoryStore(self.clock)
+        self.book = MemoryFleetBook(store)
+        self.looks = FleetView(self.book, self.clock, 1.0)
+        self.overlay = RedisOverlay("redis://127.0.0.1:1", self.looks, self.clock, membership=None, store=store)
+
+    async def names(self, nonce: str) -> None:
+        """Somebody else does."""
+        await FleetView(self.book, self.clock, 1.0).change(lambda fleet, _: fleet.names(nonce, f"i{nonce}", "p"))
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[Reader]:
+    reader = Reader()
+    yield reader
+    await reader.overlay.close()
+
+
+async def test_a_list_does_not_come_from_an_overlay_that_was_replaced(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def ask(_script: Any, named: Any, *_: Any) -> list[Any]:
         return [b"ok", [f"in {named.nonce}".encode()]]
 
+    overlay = reader.overlay
     monkeypatch.setattr(overlay._server, "ask", ask)
     overlay._server.up = True
-    await looks.change(lambda fleet, _: fleet.names("old", "i", "p"))
+    await reader.names("old")
     assert await overlay.names("") == ["in old"]
-    await FleetView(book, clock, 1.0).change(lambda fleet, _: fleet.names("new", "j", "p"))
-    clock.turn(2.0)
+    await reader.names("new")
+    reader.clock.turn(2.0)
     assert await overlay.names("") == ["in new"]
     overlay._server.up = False
     with pytest.raises(InexactError):  # Redis does not answer, so nobody knows what is in it
         await overlay.names("", exact=True)
-    await overlay.close()
 
 
 @pytest.mark.parametrize("first", ["", "old"])
 async def test_what_is_applied_is_settled_where_the_fleet_has_it_now(
-    monkeypatch: pytest.MonkeyPatch, first: str
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """A flusher looks at the fleet each five seconds. Meanwhile an overlay may be named, the first one or another."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    book = MemoryFleetBook(store)
-    looks = FleetView(book, clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
     settled: list[str] = []
 
     async def ask(_script: Any, named: Any, _time: Any, *keys: str) -> list[Any]:
@@ -65,24 +78,18 @@ async def test_what_is_applied_is_settled_where_the_fleet_has_it_now(
         settled.extend(keys[:2])  # a script does only so much
         return [b"ok", 2]
 
-    monkeypatch.setattr(overlay._server, "ask", ask)
+    monkeypatch.setattr(reader.overlay._server, "ask", ask)
     if first:
-        await looks.change(lambda fleet, _: fleet.names(first, "i", "p"))
-    await looks.get()
-    await FleetView(book, clock, 1.0).change(lambda fleet, _: fleet.names("new", "j", "p"))
-    clock.turn(0.1)
-    await overlay.settle(["a", "b", "c"], Instant(7))
+        await reader.names(first)
+    await reader.looks.get()
+    await reader.names("new")
+    reader.clock.turn(0.1)
+    await reader.overlay.settle(["a", "b", "c"], Instant(7))
     assert settled == ["a", "b", "c"]
-    await overlay.close()
 
 
-async def test_without_any_overlay_there_is_nothing_to_settle() -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    looks = FleetView(MemoryFleetBook(store), clock, 1.0)
-    overlay = RedisOverlay("redis://127.0.0.1:1", looks, clock, membership=None, store=store)
-    await overlay.settle(["a"], Instant(7))
-    await overlay.close()
+async def test_without_any_overlay_there_is_nothing_to_settle(reader: Reader) -> None:
+    await reader.overlay.settle(["a"], Instant(7))
 
 
 ONE = promised(Millis(7 * DAY), DAY)

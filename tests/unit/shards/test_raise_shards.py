@@ -1,7 +1,6 @@
 """Flushers raise numbers of shards, lower those of cold counters, and choose the shards that they add to."""
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,6 @@ from shared.model.errors import ContendedError, ShardFullError
 from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
-from shared.runtime.clock import SystemClock
-from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from tests.contracts.compactions import spread
 from tests.contracts.guards import guard
@@ -182,15 +179,14 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
     clock = ManualClock()
     broker, store = MemoryBroker(clock), MemoryStore(clock)
 
-    def flusher(*, one_file: bool = False, **settings: object) -> object:
-        chosen = Settings(**settings)  # type: ignore[arg-type] # they are what it takes
-        return make_flusher(parts_of(broker, store, clock, one_file=one_file), chosen)
-
-    assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
-    assert flusher()._cooling is None  # type: ignore[attr-defined]
-    assert flusher(compact_after=1.0)._cooling is not None  # type: ignore[attr-defined]
-    assert flusher(one_file=True)._growing is None  # type: ignore[attr-defined]
-    assert flusher(one_file=True, compact_after=1.0)._cooling is None  # type: ignore[attr-defined]
+    for one_file, settings, grows, cools in (
+        (False, Settings(), True, False),
+        (False, Settings(compact_after=1.0), True, True),
+        (True, Settings(), False, False),
+        (True, Settings(compact_after=1.0), False, False),
+    ):
+        flusher = make_flusher(parts_of(broker, store, clock, one_file=one_file), settings)
+        assert (flusher._growing is not None, flusher._cooling is not None) == (grows, cools)
 
 
 async def test_the_receipt_of_a_compaction_stands_for_nothing_and_names_its_counter() -> None:
@@ -239,58 +235,46 @@ def commits(store: SqliteStore, book: ShardBook) -> Callable[[], Awaitable[int]]
     return commit
 
 
-async def test_two_flushers_fill_shards_in_turn(tmp_path: Path) -> None:
-    store = SqliteStore(Database(tmp_path / "countersink.db"), ManualClock())
+async def test_two_flushers_fill_shards_in_turn(store: SqliteStore) -> None:
     both = [commits(store, ShardBook(store, ManualClock(), 1)) for _ in range(2)]
     tries = [await both[turn % 2]() for turn in range(ROUNDS)]
     assert max(tries) <= 5
-    await store.database.close()
 
 
-async def test_many_shards_that_others_filled_are_passed_with_a_look(tmp_path: Path) -> None:
-    store = SqliteStore(Database(tmp_path / "countersink.db"), ManualClock())
+async def test_many_shards_that_others_filled_are_passed_with_a_look(store: SqliteStore) -> None:
     mine, other = [commits(store, ShardBook(store, ManualClock(), 1)) for _ in range(2)]
     await mine()
     for _ in range(3 * OTHERS):
         await other()
     assert await mine() <= 3 * OTHERS
-    await store.database.close()
 
 
 NAMES = ['a"b', "c\\d", "é/\u2028", "plain"]
 
 
-async def test_a_full_shard_is_followed_by_the_next(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.db")
-    store, book = SqliteStore(database, SystemClock()), FirstShards(1)
-    await store.apply(Commit((), await book.adds({"a": SHARD_FULL, "b": 1})))
-    await store.apply(Commit((), await book.adds({"a": 1, "b": 1})))
-    commit = Commit((), await book.adds({"a": 1, "b": 1}))
+async def test_a_full_shard_is_followed_by_the_next(store: SqliteStore) -> None:
+    book = FirstShards(1)
+    for number in (SHARD_FULL, 1):
+        await store.apply(Commit((), await book.adds({"a": number, "b": 1})))
     with pytest.raises(ShardFullError) as refused:
-        await store.apply(commit)
+        await store.apply(Commit((), await book.adds({"a": 1, "b": 1})))
     assert [*refused.value.shards] == [("a", 0)]
     book.full(refused.value.shards)
     await store.apply(Commit((), await book.adds({"a": 1, "b": 1})))
-    async with store.snapshot() as snapshot:
-        totals, _ = await snapshot.read(["a", "b"], ())
-    assert [totals[name][:2] for name in "ab"] == [(SHARD_FULL + 2, 2), (3, 1)]
-    await database.close()
+    assert [await total(store, name) for name in "ab"] == [SHARD_FULL + 2, 3]
+    assert await store.shards(["a", "b"]) == {"a": 2, "b": 1}
 
 
 async def test_a_new_counter_gets_as_many_shards_as_the_settings_say_and_a_compacted_one_keeps_its_own(
-    tmp_path: Path,
+    store: SqliteStore,
 ) -> None:
-    database = Database(tmp_path / "a.db")
-    store, book = SqliteStore(database, SystemClock()), FirstShards(5)
+    book = FirstShards(5)
     await store.apply(Commit((), await book.adds(dict.fromkeys(NAMES, 1))))
     assert await store.shards(NAMES) == dict.fromkeys(NAMES, 5)
     await store.compact("plain", 2, Receipt("k1", expires=0))  # type: ignore[arg-type] # a time
     await store.apply(Commit((), await book.adds(dict.fromkeys(NAMES, 1))))
     assert await store.shards(NAMES) == dict.fromkeys(NAMES, 5) | {"plain": 2}
-    async with store.snapshot() as snapshot:
-        totals, _ = await snapshot.read(NAMES, ())
-    assert {name: total.value for name, total in totals.items()} == dict.fromkeys(NAMES, 2)
-    await database.close()
+    assert [await total(store, name) for name in NAMES] == [2] * len(NAMES)
 
 
 async def test_adds_to_first_shards_read_like_any_others() -> None:

@@ -1,28 +1,12 @@
-"""A file for all tests of SQLite."""
-
-from collections.abc import AsyncIterator
-from pathlib import Path
+"""Who publishes to the file of a test."""
 
 import pytest
 
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
-from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
 
 
 @pytest.fixture
 def publisher(database: Database) -> SqlitePublisher:
     return SqlitePublisher(database, ManualClock(), 10**9)
-
-
-@pytest.fixture
-def store(database: Database) -> SqliteStore:
-    return SqliteStore(database, ManualClock())

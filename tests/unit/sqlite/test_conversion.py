@@ -110,13 +110,14 @@ async def test_only_the_steps_that_are_missing_run(path: Path, monkeypatch: pyte
 
 
 async def test_a_later_file_names_the_release_to_use_and_the_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as later:
-        later.setattr(schema, "STEPS", NEXT)
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "STEPS", NEXT)
         await Database(path).close()
-    with pytest.raises(SettingsError, match=r"use Countersink 7\.8\.9 or later, or go back to .*-schema-\d+, as docs"):
+    why = rf"has schema {FIRST + 1}, .*: use Countersink 7\.8\.9 or later"
+    with pytest.raises(SettingsError, match=rf"{why}, or go back to .*-schema-\d+, as docs"):
         Database(path)
     kept(path).unlink()
-    with pytest.raises(SettingsError, match=r"use Countersink 7\.8\.9 or later$"):
+    with pytest.raises(SettingsError, match=f"{why}$"):
         Database(path)
     assert state(path) == (FIRST + 1, "7.8.9", 1, 1)
 

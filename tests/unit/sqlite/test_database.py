@@ -1,4 +1,6 @@
-"""The SQLite file: what is refused, group commit, pages of names, and what a process is told when it can't use it."""
+"""The SQLite file: what is refused, group commit, pages of names, what a process is told when it can't use it, and when
+one that waits for messages looks at it: seldom if it is quiet, and at once after the process has written.
+"""
 
 import asyncio
 import contextlib
@@ -15,12 +17,12 @@ import pytest
 from shared.model.buckets import NEVER, StoreMillis
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
 from shared.model.words import Commit, Message, Receipt, ShardAdd
-from shared.sqlite import schema
+from shared.sqlite import broker, schema
 from shared.sqlite.audit_data import MOST_IN_PAGE
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription, weight_of
 from shared.sqlite.data_file import DataFile
 from shared.sqlite.database import Database, _prepare
-from shared.sqlite.schema import FIRST, newest
+from shared.sqlite.schema import FIRST
 from shared.sqlite.store import SqliteStore
 from tests.world.manual_clock import ManualClock
 
@@ -51,19 +53,15 @@ def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, mon
         assert db.execute("PRAGMA user_version").fetchone() == (0,)
 
 
-@pytest.mark.parametrize(
-    ("version", "what"),
-    [(newest() + 1, r"use Countersink \d+\.\d+\.\d+ or later"), (FIRST - 1, "export its totals with that build")],
-)
-async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int, what: str) -> None:
+async def test_a_file_from_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     await Database(path).close()
     with closing(opened(path)) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises(SettingsError, match=f"has schema {version}.*{what}"):
+        db.execute(f"PRAGMA user_version = {FIRST - 1}")
+    with pytest.raises(SettingsError, match=f"has schema {FIRST - 1}.*export its totals with that build"):
         Database(path)
     with closing(opened(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (version,)
+        assert db.execute("PRAGMA user_version").fetchone() == (FIRST - 1,)
 
 
 def test_many_processes_that_make_the_file_at_once_can_all_use_it(tmp_path: Path) -> None:
@@ -312,3 +310,49 @@ async def test_a_page_far_behind_takes_no_longer_than_the_first(store: SqliteSto
     first = await steps_of(store, prefix, "")
     far = await steps_of(store, prefix, names[-PAGE - 1])
     assert far <= first + 1, "SQLite looks through the names before the page"
+
+
+async def test_who_waits_for_messages_looks_when_this_process_has_written(
+    database: Database, publisher: SqlitePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "QUIET", 3_600.0)
+    looks: list[str] = []
+    with database.reading() as db:
+        db.set_trace_callback(looks.append)
+    pulling = asyncio.create_task(SqliteSubscription(database, ManualClock(), 60).pull(10, 1_000, 3_600.0))
+    async with asyncio.timeout(20):
+        while not looks:
+            await asyncio.sleep(0)
+        await publisher.publish([MESSAGE])
+        assert len(await pulling) == 1
+    assert len(looks) == 2
+
+
+async def test_soon_after_something_was_found_it_looks_often_for_what_others_write(
+    database: Database, publisher: SqlitePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUIET", "ALERT"):
+        monkeypatch.setattr(broker, name, 3_600.0)
+    subscription = SqliteSubscription(database, ManualClock(), 60)
+    await publisher.publish([MESSAGE])
+    assert len(await subscription.pull(10, 1_000, 0)) == 1
+    pulling = asyncio.create_task(subscription.pull(10, 1_000, 3_600.0))
+    other = Database(database.path)
+    await SqlitePublisher(other, ManualClock(), 1_000_000).publish([MESSAGE])
+    assert len(await pulling) == 1
+    await other.close()
+
+
+async def test_what_comes_in_quick_succession_is_found_together(
+    database: Database, publisher: SqlitePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "POLL", 3_600.0)
+    subscription = SqliteSubscription(database, ManualClock(), 60)
+    await publisher.publish([MESSAGE])
+    assert len(await subscription.pull(10, 1_000, 0)) == 1
+    pulling = asyncio.create_task(subscription.pull(10, 1_000, 3_600.0))
+    for _ in range(3):
+        await publisher.publish([MESSAGE])
+    assert not pulling.done()
+    pulling.cancel()
+    assert len(await subscription.pull(10, 1_000, 0)) == 3

@@ -1,8 +1,5 @@
 """How much waits to be applied, and for how long: of a file, and of each overlay that a process keeps."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from shared.memory.overlay import ProcessOverlay
@@ -20,13 +17,6 @@ ROOM = 10**7
 LARGE = 10**6
 THREE = Envelope("e1", {"a": 7}, {"a": 2}, (Increment("b", 1, "x"),), 1)
 ONE = Envelope("e2", {"a": 1}, {}, (), 1)
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
 
 
 async def test_of_a_file_it_is_what_no_flusher_has_acknowledged_or_buried(database: Database) -> None:

@@ -1,5 +1,6 @@
-"""Which file the spool uses, and to which process it belongs."""
+"""Which file the spool uses, to which process it belongs, and how that reads the rows which it finds there."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import pytest
 
 from shared.config.findings import FAIL
 from shared.config.settings import Settings
-from shared.model.errors import SettingsError
-from shared.model.words import Message
+from shared.model.errors import CountersinkError, SettingsError
+from shared.model.words import Envelope, Message
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.data_file import why_ephemeral
 from shared.sqlite.database import Database
-from shared.sqlite.spool import SpoolSetup
+from shared.sqlite.spool import SpoolRows, SpoolSetup
+from shared.wire.codec import encode
 from shared.wiring import files
 from shared.wiring.files import Queue, open_spool
 
@@ -22,19 +24,15 @@ BROKER = "pubsub://p/likes?subscription=flushers"
 
 
 @pytest.mark.parametrize("topic", ["one", None], ids=["of another topic", "of a broker in a file"])
-async def test_what_holds_other_messages_is_no_spool_for_a_topic(tmp_path: Path, topic: str | None) -> None:
+async def test_what_holds_other_messages_is_no_spool_for_a_topic(database: Database, topic: str | None) -> None:
     """Envelopes of one topic must not be published on another; and `up` with its own file may have been there first."""
-    database = Database(tmp_path / "spool.db")
-    try:
-        for _ in range(2):
-            if topic is not None:
-                claim(database, topic)
-            await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
-        said = "holds envelopes for one, not for two: name another file" if topic else "name another file"
-        with pytest.raises(SettingsError, match=said):
-            claim(database, "two")
-    finally:
-        await database.close()
+    for _ in range(2):
+        if topic is not None:
+            claim(database, topic)
+        await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
+    said = "holds envelopes for one, not for two: name another file" if topic else "name another file"
+    with pytest.raises(SettingsError, match=said):
+        claim(database, "two")
 
 
 ROOT = "1 0 8:1 / / rw - {} /dev/sda rw\n"
@@ -154,3 +152,64 @@ async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, ca
         assert metrics.SPOOL_BURIED.get() == 1
     marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
     assert marks[-1] == FAIL
+
+
+NUMBER = 250
+"""More than are read at once."""
+
+
+@pytest.fixture
+async def spool(tmp_path: Path) -> AsyncIterator[Queue]:
+    settings = Settings(broker=BROKER, spool=str(tmp_path / "spool.db"), spool_disk="durable")
+    spool = open_spool(settings, SystemClock(), "test", makes=True)
+    assert spool is not None
+    await spool.publisher.publish([encode(Envelope(f"e{number}", {"a": 1})) for number in range(NUMBER)])
+    yield spool
+    await spool.close()
+
+
+async def rest(rows: SpoolRows, found: list[str]) -> None:
+    """What is left to be read."""
+    async for envelope, _ in rows.read():
+        found.append(envelope.id)
+
+
+def is_read(rows: SpoolRows) -> bool:
+    return rows.unreadable is False
+
+
+async def test_a_reader_that_stops_early_goes_on_where_it_stopped(spool: Queue) -> None:
+    """The overlay's copy was full."""
+    rows = spool.rows()
+    found: list[str] = []
+    async for envelope, _ in rows.read():
+        if len(found) == 120:
+            break
+        found.append(envelope.id)
+    assert not is_read(rows)
+    await rest(rows, found)
+    assert found == [f"e{number}" for number in range(NUMBER)]
+    await rest(rows, found)
+    assert len(found) == NUMBER
+    assert is_read(rows)
+
+
+async def test_after_an_error_the_rest_is_not_taken_for_read(spool: Queue) -> None:
+    rows = spool.rows()
+    found: list[str] = []
+    readable = rows._all
+    asked = 0
+
+    def fails(*question: object) -> object:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise CountersinkError("a disk error")
+        return readable(*question)  # type: ignore[arg-type]
+
+    rows._all = fails  # type: ignore[assignment,method-assign]
+    with pytest.raises(CountersinkError):
+        await rest(rows, found)
+    assert not is_read(rows)
+    await rest(rows, found)
+    assert found == [f"e{number}" for number in range(NUMBER)]

@@ -33,14 +33,6 @@ async def test_reads_are_few_and_rounds_about_as_many_as_halving_takes(name: str
     assert depths[1] <= depths[0] + 2 * log2(10)
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_spaces_are_in_order(name: str) -> None:
-    keys = SPACES[name](3_000)
-    there = [keys.key(index) for index in range(keys.size)]
-    assert len(there) >= 3_000
-    assert there == sorted({*there})
-
-
 async def test_one_page_after_another_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is where nothing is cut."""
     monkeypatch.setattr(

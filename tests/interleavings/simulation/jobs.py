@@ -38,11 +38,11 @@ from shared.model.receipts import DAY, lifetime, read_note
 from shared.model.words import Envelope, Reading
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode
-from tests.interleavings.simulation.loop import OWNER, VirtualLoop
+from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.changes import ChangedStore
-from tests.interleavings.steps.network import Remote, RemoteOverlay, remote_store
+from tests.interleavings.steps.network import Remote, named, remote_overlay, remote_store
 from tests.world.flushing import tools_of
 from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.jobs import MemoryJobs
@@ -56,20 +56,18 @@ PREFIX = "p:"
 
 
 class RemoteTasks(Remote):
-    """The queue as one process sees it."""
+    """The queue."""
+
+    calls = named("publish", "extend", "ack", give_back="give back")
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        leases: Sequence[Lease] = await self._network.call(self._owner, "pull", lambda: self._server.pull(limit, 0))
+        leases: Sequence[Lease] = await self._call("pull", lambda: self._server.pull(limit, 0))
         if not leases:
             await asyncio.sleep(wait)
         return leases
 
 
-OF_JOBS = {name: name for name in ("create", "get", "record", "recorded", "end")}
-OF_TASKS = {name: name for name in ("publish", "extend", "ack")} | {"give_back": "give back"}
-
-
-class World:
+class JobWorld:
     """One job, and what must be true of it."""
 
     def __init__(self, seed: int) -> None:
@@ -259,10 +257,10 @@ class World:
 
     def _start(self) -> None:
         owner = next(self.names)
-        tasks: Any = RemoteTasks(self.network, owner, self.tasks, OF_TASKS)
-        jobs: Any = Remote(self.network, owner, self.jobs, OF_JOBS)
+        tasks: Any = RemoteTasks(self.network, owner, self.tasks)
+        jobs: Any = Remote(self.network, owner, self.jobs, named("create", "get", "record", "recorded", "end"))
         store = remote_store(self.network, owner, self.store)
-        overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # it calls no more than `call`
+        overlay = remote_overlay(self.network, owner, self.overlay)
         reader = Reader(store, overlay, self.clock, 1.0)
         resetting = Resetting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
         visits: dict[str, Visit] = {
@@ -285,9 +283,7 @@ class World:
         self._go("flusher", flusher.run(Stop(), 1.0))
 
     def _go(self, owner: str, running: Coroutine[object, object, None]) -> None:
-        token = OWNER.set(owner)
-        self.loop.create_task(running).add_done_callback(self._ended)
-        OWNER.reset(token)
+        self.loop.start(owner, running).add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         if not task.cancelled() and task.exception() is not None:

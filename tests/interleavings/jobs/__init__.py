@@ -1,1 +1,0 @@
-"""Jobs: what they do to counters, whoever is killed meanwhile."""
