@@ -8,7 +8,7 @@ from tests.mutations.mutation import around, mutation, returning
 
 EVENTS: Final = "tests/http/test_events.py"
 LINES: Final = "tests/http/test_statsd.py"
-TALLY: Final = "tests/unit/statsd/test_tally.py"
+TALLY: Final = "tests/unit/statsd/test_lines.py"
 
 
 mutation(
