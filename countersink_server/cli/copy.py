@@ -11,6 +11,7 @@ from countersink_server.cli.target import add_neither, cause_of, line_of
 from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from countersink_server.serve.logs import set_up
+from shared.config import urls
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.fleet import begun
@@ -131,6 +132,8 @@ def _tell(report: CopyReport, waiting: int | None, options: argparse.Namespace) 
             )
         )
     else:
+        is_file = urls.scheme_of(options.target) == "sqlite"
+        tell(f"target: {urls.sqlite_file(TO, options.target).absolute() if is_file else options.target}")
         would = "would be copied" if options.dry_run else "copied now"
         for what, called in WHAT.items():
             tell(f"{called}: {report.origin[what]}, of which {report.copied[what]} {would}")

@@ -343,6 +343,8 @@ def test_what_to_do_about_a_counter_that_has_counted_in_the_target_is_said_and_h
     assert (done.code, done.lines) == (0, [])
     said = run("get", "a", "b", "--data", "two", cwd=tmp_path).out
     assert said == "a  5\nb  8\n"
+    done = run("copy", "--from", "sqlite:///one/countersink.db", "--to", "sqlite:///two/countersink.db", cwd=tmp_path)
+    assert f"\ntarget: {tmp_path}/two/countersink.db\n" in done.out
 
 
 async def test_what_differs_at_the_end_is_said(files: Files) -> None:
