@@ -1,31 +1,96 @@
-"""The metrics of `ingest --workers`: each worker's own series, which a restart does not set back."""
+"""Metrics of processes, also as a real Prometheus reads them: whether a flusher runs and how busy it is, the series of
+each worker, which no restart sets back, and totals of counters, with the job and the queries of docs/grafana.md.
+"""
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Final
 
 import aiohttp
 import pytest
+import yaml
 
-from tests.processes.harness import Processes, Running, processes
+from tests.http.service import running
+from tests.meta.checkout import ROOT
+from tests.processes.harness import Processes, Running, count, processes
 from tests.processes.prometheus import prometheus
 from tests.world.scraping import Scrape, scrape, until
 
-pytestmark = pytest.mark.check  # Prometheus
-
+PENDING = "countersink_pending_increments"
+OLDEST = "countersink_oldest_pending_seconds"
+BUSY = "countersink_flusher_busy_seconds_total"
 ACCEPTED = "countersink_accepted_increments_total"
 START = "countersink_start_time_seconds"
 RISING = '{__name__=~"(countersink|process)_.+_(total|count|sum|bucket)"}'
+PAGE: Final = (ROOT / "docs" / "grafana.md").read_text()
+QUERIES: Final = re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE)
+DASHBOARD: Final[dict[str, Any]] = json.loads((ROOT / "deploy" / "grafana" / "counters.json").read_text())
 
 
 @pytest.fixture
 async def started(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path, COUNTERSINK_LOG_LEVEL="ERROR") as it:
         yield it
+
+
+async def test_what_no_flusher_applies_grows_old_and_one_flusher_applies_it(started: Processes) -> None:
+    ingest = await started.start("ingest", "--port", "0", "--workers", "2")
+    found = await scrape(ingest.url)
+    assert [found.sum(PENDING), found.sum(OLDEST)] == [0, 0]
+    await count(ingest.url, 3)
+
+    async def old() -> bool:
+        found = await scrape(ingest.url)
+        assert [*found.all(PENDING)] == [({}, 3)]
+        assert [labels for labels, _ in found.all(OLDEST)] == [{}]
+        return found.sum(OLDEST) > 1.5
+
+    await until(old)
+    flusher = await started.start("flusher", "--port", "0")
+
+    async def applied() -> bool:
+        found = await scrape(flusher.url)
+        return (found.sum(PENDING), found.sum(OLDEST)) == (0, 0) and found.sum(BUSY) > 0
+
+    await until(applied)
+    assert (await scrape(ingest.url)).sum(OLDEST) == 0
+
+
+async def test_a_flusher_that_waits_for_its_store_is_busy_and_an_idle_one_is_not(
+    started: Processes, tmp_path: Path
+) -> None:
+    """The write lock of the file is held while the flusher has a message, so its commit waits."""
+    flusher = await started.start("flusher", "--port", "0")
+    ingest = await started.start("ingest", "--port", "0")
+
+    async def shows(name: str, least: float) -> None:
+        async def shown() -> bool:
+            return (await scrape(flusher.url)).sum(name) >= least
+
+        await until(shown)
+
+    await count(ingest.url)
+    await shows("countersink_pulled_messages_total", 1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "countersink.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        await shows(BUSY, 1)
+    await shows("countersink_applied_increments_total", 1)
+
+    async def idle() -> bool:
+        before = (await scrape(flusher.url)).sum(BUSY)
+        await asyncio.sleep(1)
+        return (await scrape(flusher.url)).sum(BUSY) - before < 0.2
+
+    await until(idle)  # a machine that pauses makes it look busy once
 
 
 def starts_of(found: Scrape) -> dict[str, float]:
@@ -77,6 +142,7 @@ async def restart(running: Running, worker: int) -> None:
     await until(replaced)
 
 
+@pytest.mark.check
 async def test_no_counter_falls_while_workers_are_killed_under_load(started: Processes) -> None:
     running = await started.start("ingest", "--port", "0", "--workers", "2")
     load = Load(running.url)
@@ -93,11 +159,7 @@ async def test_no_counter_falls_while_workers_are_killed_under_load(started: Pro
         for worker in running.children():
             seen = len(scrapes)
             await restart(running, worker)
-
-            async def more(seen: int = seen) -> bool:
-                return len(scrapes) > seen + 20
-
-            await until(more)
+            await until(lambda seen=seen: len(scrapes) > seen + 20)  # type: ignore[misc] # a lambda of the loop
     finally:
         scraping.cancel()
         await asyncio.gather(scraping, return_exceptions=True)
@@ -110,6 +172,7 @@ async def test_no_counter_falls_while_workers_are_killed_under_load(started: Pro
     assert "_created" not in last.text
 
 
+@pytest.mark.check
 async def test_all_workers_show_the_same_and_gauges_end_with_their_process(started: Processes) -> None:
     running = await started.start("ingest", "--port", "0", "--workers", "3")
     for _ in range(20):
@@ -124,16 +187,13 @@ async def test_all_workers_show_the_same_and_gauges_end_with_their_process(start
     assert sum(after[worker] != before[worker] for worker in after) == 1
 
 
+@pytest.mark.check  # Prometheus
 async def test_prometheus_sees_no_increase_when_idle_workers_are_restarted(started: Processes, tmp_path: Path) -> None:
     running = await started.start("ingest", "--port", "0", "--workers", "2")
     await started.start("flusher")
     load = Load(running.url)
     load.start(4)
-
-    async def enough() -> bool:
-        return load.accepted > 200
-
-    await until(enough)
+    await until(lambda: load.accepted > 200)
     await load.stop()
     async with prometheus(tmp_path, f"127.0.0.1:{running.port}") as it:
 
@@ -162,3 +222,41 @@ async def test_prometheus_sees_no_increase_when_idle_workers_are_restarted(start
             assert await it.query(f"resets({name}[1h]) > 0") == [], name
         assert await it.query("ALERTS") == []
         assert await it.number("count(changes(process_start_time_seconds[1h]) > 0)") == 2
+
+
+@pytest.mark.check  # Prometheus
+async def test_prometheus_reads_what_was_counted(tmp_path: Path) -> None:
+    found = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    (job,) = yaml.safe_load(found[1])["scrape_configs"]
+    job["scrape_interval"] = job["scrape_timeout"] = "200ms"
+    async with running(tmp_path) as service:
+        for name, delta in (("page:home", 12), ("page:about", 5), ("other", 7)):
+            await service.incr(name, b'{"delta": %d}' % delta)
+        job["static_configs"][0]["targets"] = [service.url.removeprefix("http://")]
+        async with prometheus(tmp_path, "it", scrapes=json.dumps([job])) as server:
+
+            async def all_of_it() -> bool:
+                totals = await server.query("countersink_counter_value")
+                return {one["metric"]["name"]: one["value"][1] for one in totals} == {
+                    "page:home": "12",
+                    "page:about": "5",
+                }
+
+            await until(all_of_it)
+            await service.incr("page:home")
+            await until(lambda: _is(server, 'countersink_counter_value{name="page:home"}', 13))
+            assert await server.number("countersink_counter_values_exact") == 1
+            assert len(QUERIES) == 3
+            panels = [panel["targets"][0]["expr"] for panel in DASHBOARD["panels"]]
+            for query in QUERIES + panels:
+                known = query.replace("$__rate_interval", "1m").replace("$name", ".*")
+                await until(partial(_is_there, server, known))
+
+
+async def _is(server: Any, query: str, value: float) -> bool:
+    return bool(await server.number(query) == value)
+
+
+async def _is_there(server: Any, query: str) -> bool:
+    return await server.number(query) is not None
