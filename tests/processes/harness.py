@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import aiohttp
 
+from countersink import AsyncClient
 from tests.cli.running import Done, run
 from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
@@ -133,6 +134,20 @@ async def count(url: str, times: int = 1, counter: str = "a", query: str = "") -
         for _ in range(times):
             async with session.post(f"{url}/v1/counters/{counter}{query}") as response:
                 assert response.status in {200, 202}, await response.text()
+
+
+async def value(url: str, counter: str = "a", max_age: float | None = None) -> tuple[int, bool]:
+    """And whether it is exact."""
+    async with AsyncClient(url, patience=60) as client:
+        read = await client.get(counter, max_age=max_age)
+    return read.value, read.exact
+
+
+async def total(url: str, counter: str) -> int:
+    """The value, which must be exact."""
+    found, exact = await value(url, counter, 0)
+    assert exact
+    return found
 
 
 async def accept(session: aiohttp.ClientSession, urls: Sequence[str], deltas: Mapping[str, int], key: str) -> None:

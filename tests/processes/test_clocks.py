@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from tests.processes.harness import Processes, Running, count, processes
+from tests.processes.harness import Processes, Running, count, processes, value
 from tests.processes.moved_clocks import DAY, Clocks
 from tests.world.scraping import metric, until
 
@@ -27,12 +27,6 @@ EACH = 3
 """Days between two requests."""
 REQUESTS = 4
 MakeClocks = Callable[[], Clocks]
-
-
-async def value(url: str, name: str = "a") -> tuple[int, bool]:
-    async with AsyncClient(url) as client:
-        read = await client.get(name)
-        return read.value, read.exact
 
 
 class File:

@@ -15,7 +15,7 @@ import pytest
 
 from shared.sqlite.data_file import BETWEEN_CHECKS
 from tests.cli.running import Done, run
-from tests.processes.harness import Processes, Running, count, processes
+from tests.processes.harness import Processes, Running, count, processes, value
 
 PATIENCE = 120.0
 CLIENTS = 8
@@ -39,10 +39,9 @@ async def started(tmp_path: Path, folder: Path) -> AsyncIterator[Processes]:
         yield started
 
 
-async def value(running: Running) -> tuple[int, bool]:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a") as response:
-        said = await response.json()
-        return said["value"], said["exact"]
+async def found(started: Processes, **settings: str) -> tuple[int, bool]:
+    """The value that a start finds, and whether it is exact."""
+    return await value((await started.start("up", "--port", "0", **settings)).url)
 
 
 async def counted(started: Processes, number: int, *, ends: int = signal.SIGTERM) -> None:
@@ -111,7 +110,7 @@ async def test_a_file_that_was_removed_is_not_replaced_by_an_empty_one(
         assert "doctor --trust-file" in line
     assert entries(folder) == ["countersink.db-turn"]
     move(folder.with_name("away"), folder)
-    assert await value(await started.start("up", "--port", "0")) == (3, True)
+    assert await found(started) == (3, True)
 
 
 async def test_a_volume_that_is_not_mounted_is_not_an_empty_one(started: Processes, folder: Path) -> None:
@@ -122,7 +121,7 @@ async def test_a_volume_that_is_not_mounted_is_not_an_empty_one(started: Process
     assert code == 1
     assert "FAIL  file      " in said
     swapped_back(folder)
-    assert await value(await started.start("up", "--port", "0")) == (3, True)
+    assert await found(started) == (3, True)
 
 
 async def test_an_older_copy_is_refused_until_somebody_says_that_it_is_meant(started: Processes, folder: Path) -> None:
@@ -139,7 +138,7 @@ async def test_an_older_copy_is_refused_until_somebody_says_that_it_is_meant(sta
     assert line.removeprefix("countersink: ") in said
     code, said = doctor(started, "--trust-file")
     assert code == 0, said
-    assert await value(await started.start("up", "--port", "0")) == (2, True)
+    assert await found(started) == (2, True)
 
 
 async def test_the_log_of_another_file_is_never_taken_into_a_backup(started: Processes, folder: Path) -> None:
@@ -157,7 +156,7 @@ async def test_the_log_of_another_file_is_never_taken_into_a_backup(started: Pro
     without_log(folder)
     code, said = doctor(started, "--trust-file")
     assert code == 0, said
-    assert await value(await started.start("up", "--port", "0")) == (2, True)
+    assert await found(started) == (2, True)
 
 
 async def test_to_begin_anew_takes_one_command(started: Processes, folder: Path) -> None:
@@ -166,7 +165,7 @@ async def test_to_begin_anew_takes_one_command(started: Processes, folder: Path)
     assert "is gone" in await refusal(started)
     code, said = doctor(started, "--trust-file")
     assert (code, "the first start makes it" in said) == (0, True), said
-    assert await value(await started.start("up", "--port", "0")) == (0, True)
+    assert await found(started) == (0, True)
 
 
 async def test_another_file_is_refused(started: Processes, folder: Path) -> None:
@@ -233,7 +232,7 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
     assert entries(folder) == []
     done = command(started, "provision", **must)
     assert (done.code, done.out) == (0, f"{folder}/countersink.db: made\n")
-    assert await value(await started.start("up", "--port", "0", **must)) == (0, True)
+    assert await found(started, **must) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -297,5 +296,4 @@ async def test_a_file_taken_away_ends_the_process_with_a_line(tmp_path: Path, co
         accepted = await without(started, file)
         assert log.read_text().splitlines()[-1].startswith(f"countersink: {file} was removed or replaced")
         if companion:
-            running = await started.start("up", "--port", "0")
-            assert await value(running) == (accepted, True)
+            assert await found(started) == (accepted, True)

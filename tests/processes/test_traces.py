@@ -18,7 +18,7 @@ from shared.wiring.process import metrics_pusher_of, traces_of
 from tests.http.keys import keys_file
 from tests.processes.collector import Collector, Seen
 from tests.processes.harness import Processes, processes
-from tests.world.scraping import Scrape
+from tests.world.scraping import Scrape, until
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CLIENT = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
@@ -158,9 +158,7 @@ def test_so_does_a_wrong_number(
 async def test_a_collector_that_is_away_holds_nothing_up(started: Processes, tmp_path: Path) -> None:
     running = await started.start("up", "--port", "0", **{ENDPOINT: NOWHERE})
     assert await post(running.url, **SAMPLED) == 202
-    async with asyncio.timeout(60):
-        while "exporting spans" not in (tmp_path / "log").read_text():
-            await asyncio.sleep(0.05)
+    await until(lambda: "exporting spans" in (tmp_path / "log").read_text())
     begun = asyncio.get_running_loop().time()
     assert await running.end(signal.SIGTERM) == 0
     assert asyncio.get_running_loop().time() - begun < 10
