@@ -1,10 +1,9 @@
 """Counters in Datastore that several processes set, delete and remove while others count: all is accounted for."""
 
 import asyncio
-import contextlib
 import random
 
-from countersink_server.cli.audit import AGREES, UNKNOWN, judge, look
+from countersink_server.cli.audit import AGREES, UNKNOWN, judge
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.datastore.store import DatastoreStore
@@ -12,7 +11,7 @@ from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.receipts import DAY, Tally, key_of_envelope, notes_of_commit
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from tests.contracts.store import LATER
-from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.datastore_fixtures import Datastore, audited
 from tests.world.memory.exact_overlay import ExactOverlay
 
 SHARDS = 3
@@ -72,11 +71,9 @@ class Crowd:
         async with store.snapshot() as snapshot:
             left = (await snapshot.read(["a"], ()))[0]["a"].value
         assert sum(change.before - change.after for change in self.changes) + left == self.counted
-        ledger = await look(store, ["a"], 0)
-        with contextlib.closing(ledger):
-            (line,) = ledger.lines()
-            assert (line.held, line.said, line.unread) == (left, left, 0)
-            assert judge(line, 0).mark in {AGREES, UNKNOWN}
+        line = await audited(store)
+        assert (line.held, line.said, line.unread) == (left, left, 0)
+        assert judge(line, 0).mark in {AGREES, UNKNOWN}
 
 
 def wishes(name: str, number: int) -> list[ChangeRequest]:

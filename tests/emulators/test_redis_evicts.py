@@ -68,8 +68,7 @@ async def test_who_leaves_a_server_that_evicts_owes_what_is_pending(redis: Redis
     await until_exact(one, two)
     redis.ask(*POLICY, "allkeys-random")
     await until_inexact(one, two)
-    await one.close()
-    fleet.overlays.remove(one)
+    await fleet.leave(one)
     redis.ask(*POLICY, "noeviction")
     for _ in range(3):
         await two._step()
