@@ -21,7 +21,7 @@ from shared.wiring.datastore import source_of
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
-from tests.emulators.test_audit import verdicts
+from tests.emulators.test_datastore_accounts import verdicts
 
 NAMES = ("a", "a1", "a-1", "b/ü \N{SNOWMAN}", "\uffee", "\U0001f600")
 """The last two are in another order in UTF-16; and shards of the first three are hard to tell apart."""
