@@ -92,7 +92,7 @@ class Credentials(NamedTuple):
         return sum(map(len, texts))
 
 
-MOST_NAMED: Final = 5
+MOST_PREFIXES: Final = 5
 """Prefixes of a key that an error names."""
 NONE: Final = Credentials(None, "", False, False, "", (), ())
 """The credentials of a connection that does not speak HTTP."""
@@ -343,8 +343,8 @@ def check_name(key: Key, name: str) -> None:
 
 
 def _allowed(key: Key) -> str:
-    some = [repr(prefix[:100]) for prefix in key.prefixes[:MOST_NAMED]]
-    return f"those under {' or '.join(some)}" + (" and other prefixes" if len(key.prefixes) > MOST_NAMED else "")
+    some = [repr(prefix[:100]) for prefix in key.prefixes[:MOST_PREFIXES]]
+    return f"those under {' or '.join(some)}" + (" and other prefixes" if len(key.prefixes) > MOST_PREFIXES else "")
 
 
 # Logs what is done with the scope admin: who, what, from where.

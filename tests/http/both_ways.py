@@ -10,9 +10,12 @@ from typing import Any, Final
 from shared.http.front import Front
 from shared.http.server import HttpServer
 from shared.runtime import metrics
+from tests.http import answer
 from tests.http.service import Service, running
 
 END: Final = b"GET /version HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+ODD: Final = b"TE: x\r\n"
+"""The fast path leaves a request with this header to aiohttp."""
 _VARIES: Final = (
     (re.compile(rb"Date: [^\r]+"), b"Date: then"),
     (re.compile(rb'(?<=["./])[0-9a-z]{26}(?=[".\r])'), b"minted"),
@@ -24,6 +27,10 @@ _VARIES: Final = (
 def post(body: bytes | None = None, headers: bytes = b"", name: bytes = b"c") -> bytes:
     length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
     return b"POST /v1/counters/%b HTTP/1.1\r\nHost: h\r\n%b%b\r\n%b" % (name, headers, length, body or b"")
+
+
+def batch(body: bytes, headers: bytes = b"") -> bytes:
+    return post(body, headers).replace(b"/v1/counters/c ", b"/v1/increments ")
 
 
 def server_of(service: Service) -> HttpServer:
@@ -95,6 +102,21 @@ async def connected(service: Service) -> AsyncIterator[Client]:
         client._task.cancel()
         with contextlib.suppress(ConnectionError):
             await client.writer.wait_closed()
+
+
+def is_whole(seen: bytes, *, has_body: bool) -> bool:
+    """Whether this is an answer, of which a stream's is its head."""
+    head, end, body = seen.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\nContent-Length: (\d+)", head) if has_body else None
+    return bool(end) and (length is None or len(body) >= int(length[1]))
+
+
+async def ask(service: Service, data: bytes) -> answer.Answer:
+    """On a connection of its own, which stays open as long as the server wants."""
+    async with connected(service) as client:
+        client.writer.write(data)
+        await client.until(lambda: is_whole(client.seen, has_body=not data.startswith(b"HEAD ")))
+        return answer.parse(client.seen)
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,8 @@ from tests.http.answer import Answer
 VERSION = "0.0.test"
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 DOCUMENT: dict[str, Any] = orjson.loads(openapi.document(VERSION))
+OPERATIONS = [(name.upper(), path) for path, item in DOCUMENT["paths"].items() for name in METHODS if name in item]
+"""Method and path of each that it describes."""
 
 
 def resolve(node: dict[str, Any]) -> dict[str, Any]:

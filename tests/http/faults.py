@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ingest.accept.admission import KnownIds
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from tests.http.service import Service
@@ -18,6 +19,11 @@ def failing(error: Exception) -> Callable[..., Awaitable[Any]]:
         raise error
 
     return fail
+
+
+def forget(service: Service) -> None:
+    """The ids that it knows, as after a restart, or as in another process."""
+    service.ingest.publishing._known_ids = KnownIds()
 
 
 class Gate:

@@ -26,6 +26,7 @@ from shared.runtime.retry import Stop
 from shared.wiring.process import Parts, connect
 from tests.http import answer, contract
 from tests.http.answer import Answer
+from tests.world.scraping import Scrape
 
 T = TypeVar("T")
 Body = bytes | AsyncIterator[bytes] | None
@@ -127,6 +128,9 @@ class Service:
         """Of everything there is."""
         pages = [page["counters"] async for page in self.pages("max_age=0&limit=1000")]
         return {item["name"]: item["value"] for page in pages for item in page}
+
+    async def scrape(self) -> Scrape:
+        return Scrape((await self.get("/metrics")).body.decode())
 
     async def send(self, data: bytes, *, hang_up: bool = False) -> bytes:
         """Bytes over a connection of its own; what came back before the server closed it."""

@@ -1,15 +1,22 @@
-"""What web pages can make a browser do to a service: of other sites without keys, and with publishable keys."""
+"""What web pages can make a browser do to a service: of other sites without keys, with publishable keys, and with
+/countersink.js, whose forms stand in place of JSON.
+"""
 
+import gzip
 from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.http import answer
-from tests.http.both_ways import connected
-from tests.http.keys import SHOP, bearer, guarded, keys_file
+from ingest.parsing import parse
+from ingest.parsing.parse import BodyError
+from tests.http import both_ways
+from tests.http.answer import Answer
+from tests.http.keys import SHOP, bearer, guarded
 from tests.http.service import Service, running
 
 EVIL: Final = b"Origin: https://evil.example\r\n"
@@ -24,13 +31,8 @@ def request(method: str, target: str, headers: bytes = b"", body: bytes = b"", h
     return head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-async def ask(service: Service, *parts: Any) -> answer.Answer:
-    """On a connection of its own."""
-    async with connected(service) as client:
-        await client.ask(request(*parts))
-        client.writer.write_eof()
-        await client.until(lambda: client.closed)
-        return answer.parse(client.seen)
+async def ask(service: Service, *parts: Any) -> Answer:
+    return await both_ways.ask(service, request(*parts))
 
 
 @pytest.fixture
@@ -116,8 +118,7 @@ async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: 
 
 
 async def test_with_keys_any_host_is_good(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, all={})
-    async with running(tmp_path, keys_file=str(file)) as keyed:
+    async with guarded(tmp_path, all={}) as (keyed, keys):
         found = await ask(keyed, "POST", "/v1/counters/c", bearer(keys["all"]), b"", b"counts.example")
         assert found.status == 202
 
@@ -157,10 +158,11 @@ async def test_pages_may_send_events_in_binary_mode(service: Service) -> None:
 
 
 async def test_and_are_shown_no_total(service: Service) -> None:
-    async with connected(service) as client:
-        client.writer.write(request("POST", "/v1/counters/there?wait=applied&by=0", GOOD))
-        await client.until(lambda: client.answers() > 0)
-        assert b"value" not in client.seen
+    assert (await ask(service, "POST", "/v1/counters/there?return=value", GOOD)).status == 403
+    await check_unharmed(service)
+    async with service.applying():
+        found = await ask(service, "POST", "/v1/counters/there?wait=applied", GOOD)
+    assert (found.status, found.json.keys()) == (200, {"accepted", "receipt"})
 
 
 async def test_and_may_do_nothing_else(service: Service) -> None:
@@ -214,3 +216,65 @@ async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path) -> None:
             found = await ask(service, "POST", f"/v1/counters/page:a{query}", GOOD + headers)
             assert found.status == 401, query
         assert (await ask(service, "GET", "/v1/counters/page:a", bearer(keys["all"]))).json["value"] == 6
+
+
+SCRIPT: Final = "/countersink.js"
+PLAIN: Final = {"Accept-Encoding": "identity"}
+
+
+async def test_the_script_is_small_and_kept(service: Service) -> None:
+    plain = await service.ask("GET", SCRIPT, headers=PLAIN)
+    assert (plain.status, plain.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
+    assert b"countersink" in plain.body
+    assert len(gzip.compress(plain.body)) < 1_100
+    assert "max-age=" in plain.headers["Cache-Control"]
+    packed = await ask(service, "GET", SCRIPT, b"Accept-Encoding: gzip, br\r\n")
+    assert gzip.decompress(packed.body) == plain.body
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert packed.headers["Vary"] == "Accept-Encoding"
+    assert packed.headers["ETag"] != plain.headers["ETag"]
+    for tag in (plain.headers["ETag"], f'"x", W/{plain.headers["ETag"]}', "*"):
+        again = await service.ask("GET", SCRIPT, headers=PLAIN | {"If-None-Match": tag})
+        assert (again.status, again.body) == (304, b"")
+    assert (await service.ask("GET", SCRIPT, headers=PLAIN | {"If-None-Match": '"x"'})).status == 200
+    head = await service.ask("HEAD", SCRIPT, headers=PLAIN)
+    assert (head.status, head.body, head.headers["ETag"]) == (200, b"", plain.headers["ETag"])
+
+
+async def test_other_sites_may_load_the_script_where_pages_may_count(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        assert (await ask(service, "GET", SCRIPT, CROSS)).status == 403
+    async with running(tmp_path, origins=(SHOP,)) as service:
+        found = await ask(service, "GET", SCRIPT, CROSS)
+        assert (found.status, found.headers["Cross-Origin-Resource-Policy"]) == (200, "cross-origin")
+        assert (await ask(service, "POST", SCRIPT, CROSS)).status == 403
+    async with guarded(tmp_path, all={}) as (service, _):
+        assert (await ask(service, "GET", SCRIPT, CROSS)).status == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "text/plain;charset=UTF-8", "application/json", "nonsense", ""]
+)
+async def test_forms_and_json_count_whatever_their_type_says(service: Service, kind: str) -> None:
+    said = {"Content-Type": kind}
+    bodies = {
+        "/v1/increments": [b"counter=a+b%2F&delta=2&id=x%26", b' \n[{"counter": "a b/", "delta": 3}]'],
+        "/v1/counters/a%20b%2F": [b"delta=-4", b"delta=7&id=y\r\n", b"id=%F0%9F%98%80", b' {"delta": 20}'],
+    }
+    for target, several in bodies.items():
+        for body in several:
+            assert (await service.ask("POST", target, body, said)).status == 202
+    again = await service.ask("POST", "/v1/increments?wait=applied&timeout=0", b"id=x%26&counter=a+b/&delta=2", said)
+    assert again.status == 202
+    assert await service.totals() == {"there": 7, "a b/": 2 + 3 - 4 + 7 + 1 + 20}
+
+
+@given(st.binary(max_size=40).map(lambda rest: b"id=" + rest))
+def test_any_bytes_of_a_form_are_read_or_refused(body: bytes) -> None:
+    try:
+        found = parse.fields(body)
+    except BodyError as error:
+        status = error.status
+    else:
+        status = 200 if {type(value) for value in found.values()} <= {str} else 500
+    assert status in {200, 400}

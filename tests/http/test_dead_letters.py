@@ -18,9 +18,8 @@ from shared.runtime import metrics
 from shared.sqlite.broker import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
-from tests.http.answer import Answer
 from tests.http.faults import failing
-from tests.http.keys import authorization, guarded
+from tests.http.keys import guarded
 from tests.http.service import Service
 
 RULE = (
@@ -254,16 +253,11 @@ async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeyp
 
 async def test_a_key_with_prefixes_sees_no_dead_letters_and_can_do_nothing_to_them(tmp_path: Path) -> None:
     """A letter may hold counters of others, and it is replayed or dropped whole."""
-    async with guarded(tmp_path, ops={}, some={"prefixes": ["poison"]}) as (service, keys):
-        await bury(service, tmp_path, poison(1))
-
-        async def ask(who: str, method: str, target: str, body: bytes | None = None) -> Answer:
-            named = authorization(keys[who])
-            return await service.ask(method, f"/v1/dead-letters{target}", body, named)
-
-        (letter,) = (await ask("ops", "GET", "")).json["dead_letters"]
+    async with guarded(tmp_path, ops={}, some={"prefixes": ["poison"]}) as it:
+        await bury(it.service, tmp_path, poison(1))
+        (letter,) = (await it.ask("ops", "GET", "/v1/dead-letters")).json["dead_letters"]
         body = orjson.dumps({"ids": [letter["id"]]})
         for target, sent in (("", None), ("/replay", body), ("/replay", b'{"all": true}'), ("/drop", body)):
-            refused = await ask("some", "GET" if sent is None else "POST", target, sent)
+            refused = await it.ask("some", "GET" if sent is None else "POST", f"/v1/dead-letters{target}", sent)
             assert (refused.status, "poison" in refused.json["detail"]) == (403, False)
-        assert (await ask("ops", "POST", "/replay", body)).json["counted"] == 1
+        assert (await it.post("ops", "/v1/dead-letters/replay", body)).json["counted"] == 1

@@ -11,8 +11,8 @@ from ingest.access.door import Door
 from ingest.http.problems import Problem
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
 from shared.runtime import metrics
-from tests.http import answer, contract
-from tests.http.both_ways import END, by_aiohttp, check, connected, pair, post, server_of
+from tests.http import contract
+from tests.http.both_ways import END, ODD, ask, batch, by_aiohttp, check, connected, pair, post, server_of
 from tests.http.service import Service
 
 Entered = list[tuple[str, str, str]]
@@ -25,12 +25,7 @@ BODIES: Final = {
     "/v1/dead-letters/replay": b'{"all": true}',
     "/v1/dead-letters/drop": b'{"ids": ["1"]}',
 }
-DESCRIBED: Final = [
-    (method.upper(), path.replace("{name}", "c").replace("{id}", "j"))
-    for path, item in contract.DOCUMENT["paths"].items()
-    for method in item
-    if method in contract.METHODS
-]
+DESCRIBED: Final = [(method, path.replace("{name}", "c").replace("{id}", "j")) for method, path in contract.OPERATIONS]
 OTHERS: Final = [
     *(("HEAD", "/version"), ("GET", "/v1/counters/c?max_age=0"), ("POST", "/v1/counters/c?by=2")),
     *(("GET", "/"), ("GET", "/v1"), ("GET", "//"), ("POST", "/nothing?a=b"), ("GET", "/v1/counters/c/nothing")),
@@ -48,16 +43,15 @@ NOT_HTTP: Final = {
     "a long header": (b"GET / HTTP/1.1\r\nHost: h\r\nX: %b\r\n\r\n" % (b"x" * 10_000), 431),
 }
 FAST: Final = [post(), post(b'{"delta": 2, "id": "one"}'), post().replace(b"POST", b"GET")]
-MIXED: Final = [*FAST, post(b"[]"), post(b'{"x": 1}'), post(name=b".."), post(None, b"TE: x\r\n")]
-ODD: Final = "TE: x\r\n"
-"""The fast path leaves a request with this header to aiohttp."""
+MIXED: Final = [*FAST, post(b"[]"), post(b'{"x": 1}'), post(name=b".."), post(None, ODD)]
 
 
-def bytes_of(method: str, target: str, header: str = "") -> bytes:
+def bytes_of(method: str, target: str, header: bytes = b"") -> bytes:
     body = BODIES.get(target, b"") if method in {"POST", "PUT"} else b""
     if (method, target) == ("POST", "/v1/counters/c"):
         body = b'{"delta": 3}'
-    return f"{method} {target} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    head = f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n".encode()
+    return head + header + b"\r\n" + body
 
 
 @pytest.fixture
@@ -80,15 +74,8 @@ def refuse(*_: object) -> NoReturn:
     raise Problem(403, "nobody may do anything")
 
 
-async def ask(service: Service, data: bytes) -> answer.Answer:
-    """On a connection of its own, which stays open as long as the server wants."""
-    async with connected(service) as client:
-        await client.ask(data)
-        return answer.parse(client.seen)
-
-
-@pytest.mark.parametrize("header", ["", ODD], ids=["either way", "by aiohttp"])
-async def test_it_is_passed_once_by_what_is_answered(service: Service, entered: Entered, header: str) -> None:
+@pytest.mark.parametrize("header", [b"", ODD], ids=["either way", "by aiohttp"])
+async def test_it_is_passed_once_by_what_is_answered(service: Service, entered: Entered, header: bytes) -> None:
     for method, target in (*DESCRIBED, *OTHERS):
         entered.clear()
         await ask(service, bytes_of(method, target, header))
@@ -118,7 +105,7 @@ async def test_it_is_passed_once_by_what_is_not_http(
 
 async def test_what_is_refused_at_the_door_gets_no_further(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     before = metrics.ACCEPTED.get()
-    requests = [*(bytes_of(*one, header) for one in (*DESCRIBED, *OTHERS) for header in ("", ODD)), *MIXED]
+    requests = [*(bytes_of(*one, header) for one in (*DESCRIBED, *OTHERS) for header in (b"", ODD)), *MIXED]
     with monkeypatch.context() as patch:
         patch.setattr(Door, "enter", refuse)
         async with connected(service) as client:
@@ -163,7 +150,7 @@ async def test_the_body_is_neither_asked_for_nor_judged_before_it(
 ) -> None:
     monkeypatch.setattr(Door, "enter", refuse)
     expect, huge = b"Expect: 100-continue\r\nContent-Length: 5\r\n", b"Content-Length: 999999999999\r\n"
-    for head in (expect, huge, expect + ODD.encode(), huge + ODD.encode()):
+    for head in (expect, huge, expect + ODD, huge + ODD):
         found = await ask(service, b"POST /v1/increments HTTP/1.1\r\nHost: h\r\n%b\r\n" % head)
         assert found.status == 403
     assert service.ingest.bodies.held == 0
@@ -173,7 +160,7 @@ async def test_it_comes_before_the_word_that_there_are_too_many(
     service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server_of(service).watchdog.most = 0
-    requests = [bytes_of("GET", "/v1/counters/c", header) for header in ("", ODD)]
+    requests = [bytes_of("GET", "/v1/counters/c", header) for header in (b"", ODD)]
     for request in requests:
         assert (await ask(service, request)).status == 503
     assert entered == [("GET", "/v1/counters/c", "")] * 2
@@ -230,14 +217,10 @@ async def test_what_it_found_goes_with_the_request(service: Service, monkeypatch
 
     monkeypatch.setattr(publishing.admission, "enter", enter)
     monkeypatch.setattr(Door, "enter", named)
-    batch = (
-        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: c\r\nContent-Length: 17\r\n\r\n"
-        + BODIES["/v1/increments"]
-    )
     for data in (
         post(b'{"id": "x"}', b"X-Forwarded-For: a\r\n"),
         post(b'{"id": "y"}', b"TE: x\r\nX-Forwarded-For: b\r\n"),
-        batch,
+        batch(BODIES["/v1/increments"], b"X-Forwarded-For: c\r\n"),
     ):
         assert (await ask(service, data)).status == 202
     assert senders == ["a", "b", "c"]

@@ -107,6 +107,7 @@ async def test_it_waits_until_periods_that_are_over_are_final(keeping: Service) 
     assert (line["total"], line["exact"]) == (1, True)
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_without_an_end_all_lines_end_with_the_period_in_which_the_job_began(keeping: Service) -> None:
     await keeping.incr("p:a")
     before = written(datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1))
@@ -119,6 +120,7 @@ async def test_without_an_end_all_lines_end_with_the_period_in_which_the_job_beg
     assert before <= line["to"] <= after
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_far_instants_are_fine(keeping: Service) -> None:
     await keeping.incr("p:a")
     begin, near = "0001-01-01T00:00:00+23:59", written(datetime.now(UTC) + timedelta(days=1))
@@ -178,6 +180,7 @@ async def test_a_flusher_without_rules_says_so(tmp_path: Path, caplog: pytest.Lo
         assert "all processes need the same COUNTERSINK_WINDOWS" in failed["reason"]
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_what_can_not_be_read_exactly_waits(keeping: Service) -> None:
     await keeping.incr("p:a")
     assert (await start(keeping, by="hour")).status == 202

@@ -19,6 +19,7 @@ from shared.config.settings import rules_of
 from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check
+from tests.http.answer import Answer
 from tests.http.both_ways import poll
 from tests.http.service import Service, running
 
@@ -44,32 +45,28 @@ def slow_down(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     return begun
 
 
-Flood = Callable[[Service, int, int], Awaitable[tuple[int, int]]]
-"""One request of a flood, by its number and its client; its status, and how many were accepted."""
+Flood = Callable[[Service, int, int], Awaitable[Answer]]
+"""One request of a flood, by its number and its client."""
 
 
-async def ids(service: Service, number: int, client: int) -> tuple[int, int]:
-    answer = await service.incr("hot", b'{"id": "%d"}' % number, client=client)
-    return answer.status, answer.json.get("accepted", 0)
+async def ids(service: Service, number: int, client: int) -> Answer:
+    return await service.incr("hot", b'{"id": "%d"}' % number, client=client)
 
 
-async def batches(service: Service, number: int, client: int) -> tuple[int, int]:
+async def batches(service: Service, number: int, client: int) -> Answer:
     body = b"[%b]" % b",".join(b'{"counter":"f%d.%d"}' % (number, item) for item in range(20))
-    answer = await service.post("/v1/increments", body, client=client)
-    return answer.status, answer.json.get("accepted", 0)
+    return await service.post("/v1/increments", body, client=client)
 
 
-async def by_aiohttp(service: Service, number: int, client: int) -> tuple[int, int]:
+async def by_aiohttp(service: Service, number: int, client: int) -> Answer:
     """Batches with a key. The fast path leaves a request with the header TE to aiohttp."""
     body, key = b'{"counters":{"k":1}}', f"k{number}"
-    answer = await service.post("/v1/increments", body, client=client, Idempotency_Key=key, TE="x")
-    return answer.status, answer.json.get("accepted", 0)
+    return await service.post("/v1/increments", body, client=client, Idempotency_Key=key, TE="x")
 
 
-async def unread(service: Service, number: int, client: int) -> tuple[int, int]:
+async def unread(service: Service, number: int, client: int) -> Answer:
     """Nobody waits for the end of these, so that nothing holds the client back."""
-    answer = await service.incr(f"u{number}", None, "?ack=none", client=client)
-    return answer.status, answer.json.get("accepted", 0)
+    return await service.incr(f"u{number}", None, "?ack=none", client=client)
 
 
 @pytest.mark.parametrize("flood", [ids, by_aiohttp, batches, unread])
@@ -79,7 +76,7 @@ async def test_a_client_that_floods_does_not_starve_another(
     async with running(tmp_path, max_waiting=ROOM) as service:
         publishes = slow_down(service, monkeypatch)
         done = asyncio.Event()
-        seen: list[tuple[int, int]] = []
+        seen: list[Answer] = []
         admission = service.ingest.publishing.admission
 
         async def flooder(first: int) -> None:
@@ -94,7 +91,7 @@ async def test_a_client_that_floods_does_not_starve_another(
         async with asyncio.TaskGroup() as tasks:
             for first in range(80):
                 tasks.create_task(flooder(first))
-            await poll(lambda: any(status == 429 for status, _ in seen))
+            await poll(lambda: any(answer.status == 429 for answer in seen))
             for _ in range(POLITE):
                 before = len(publishes)
                 answer = await service.incr("polite")
@@ -102,10 +99,11 @@ async def test_a_client_that_floods_does_not_starve_another(
                 assert answer.status == 202, answer
             done.set()
         assert max(flights) <= MOST_FLIGHTS, flights
-        assert {status for status, _ in seen} == {202, 429}
+        assert {answer.status for answer in seen} == {202, 429}
         await poll(lambda: not admission.held)
         assert (admission._tenants.holders, admission._counters.holders) == ({}, {})
-        assert sum((await service.totals()).values()) == POLITE + sum(accepted for _, accepted in seen)
+        accepted = sum(answer.json.get("accepted", 0) for answer in seen)
+        assert sum((await service.totals()).values()) == POLITE + accepted
 
 
 async def test_a_counter_that_everybody_floods_leaves_room_for_others(

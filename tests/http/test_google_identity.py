@@ -30,7 +30,7 @@ from shared.config.settings import Settings
 from shared.model.errors import OverloadedError, SettingsError
 from shared.runtime.clock import SystemClock
 from tests.http.both_ways import by_aiohttp
-from tests.http.keys import keys_file
+from tests.http.keys import authorization, guarded, keys_file
 from tests.http.service import Service, running
 from tests.world.google_issuer import ACCOUNT, AUDIENCE, Issuer, issuing, token
 from tests.world.manual_clock import ManualClock
@@ -75,7 +75,7 @@ async def test_a_token_is_verified_once_and_then_takes_the_fast_path(service: Se
 async def test_the_key_of_the_account_says_what_it_may_do(service: Service) -> None:
     text = token()
     assert (await count(service, text, "q:a")).status == 403
-    answer = await service.ask("GET", "/v1/counters/p:a", headers={"Authorization": f"Bearer {text}"})
+    answer = await service.ask("GET", "/v1/counters/p:a", headers=authorization(text))
     assert answer.status == 403
     assert "eventarc" in answer.json["detail"]
 
@@ -254,12 +254,11 @@ async def test_old_certificates_are_fetched_again_and_serve_for_a_day_while_ther
 
 
 async def test_a_service_without_an_audience_says_what_to_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file, _ = keys_file(tmp_path, ops={})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, ops={}) as (service, _):
         answer = await count(service, token())
         assert answer.status == 401
         assert "COUNTERSINK_AUDIENCE" in answer.json["detail"]
-    keys_file(tmp_path, eventarc={"google": ACCOUNT})
+    file, _ = keys_file(tmp_path, eventarc={"google": ACCOUNT})
     Doors(Settings(keys_file=str(file)), SystemClock())
     (said,) = [line for line in caplog.messages if ACCOUNT in line]
     assert "set COUNTERSINK_AUDIENCE" in said

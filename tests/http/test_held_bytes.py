@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from shared.http.watchdog import UNCOUNTED, HeldBytes, Watchdog
+from shared.http.watchdog import UNCOUNTED, HeldBytes
 from tests.http.both_ways import poll, server_of
 from tests.http.service import Service, running
 from tests.http.test_slow_clients import closed
@@ -29,10 +29,6 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         yield it
 
 
-def watchdog_of(service: Service) -> Watchdog:
-    return server_of(service).watchdog
-
-
 @contextlib.contextmanager
 def deaf(service: Service, count: int, number: int = 1) -> Iterator[list[socket.socket]]:
     """Clients that ask for lists and read nothing, all at one address."""
@@ -51,7 +47,7 @@ def deaf(service: Service, count: int, number: int = 1) -> Iterator[list[socket.
 async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connections_are_dropped(
     service: Service,
 ) -> None:
-    watchdog = watchdog_of(service)
+    watchdog = server_of(service).watchdog
     held = watchdog.held = HeldBytes(MOST)
     before = closed("memory")
     with deaf(service, 40):
@@ -67,7 +63,7 @@ async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connect
 
 
 async def test_what_comes_behind_a_request_counts_too(service: Service) -> None:
-    watchdog = watchdog_of(service)
+    watchdog = server_of(service).watchdog
     held = watchdog.held = HeldBytes(MOST)
     before = closed("memory")
     much = b"POST /v1/counters/c?wait=applied&timeout=60 HTTP/1.1\r\nHost: h\r\n\r\n" + LIST * 4_000

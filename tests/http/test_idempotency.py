@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingest.accept.admission import KnownIds
 from ingest.accept.drafts import MAX_ENTRIES
 from shared.model.errors import TransientError
 from shared.model.receipts import read_note
 from shared.model.words import MAX_ID_BYTES
+from tests.http.faults import forget
 from tests.http.service import Service, running, url_name
 
 
@@ -32,7 +32,7 @@ async def test_an_id_counts_once_and_the_first_delta_wins(
             await service.apply()
         assert await service.value("c") == 3
         if not known:
-            service.ingest.publishing._known_ids = KnownIds()
+            forget(service)
     await service.apply()
     assert await service.value("c") == 3
 
@@ -82,28 +82,22 @@ async def test_of_a_batch_under_a_key_the_first_body_wins(
             await service.apply()
         assert {name: n for name, n in (await service.totals()).items() if n} == {"a": 1, "b": 2}
         if not known:
-            service.ingest.publishing._known_ids = KnownIds()
+            forget(service)
     assert len(receipts) == 1
     await service.apply()
     assert await service.totals() == {"a": 1, "b": 2}
 
 
-async def test_an_items_own_id_beats_the_key_of_the_batch(service: Service) -> None:
-    first = b'[{"counter": "a"}, {"counter": "a", "delta": 10, "id": "x"}]'
-    again = b'[{"counter": "a"}, {"counter": "a", "delta": 10, "id": "x"}, {"counter": "a", "delta": 100, "id": "y"}]'
-    await service.post("/v1/increments", first, Idempotency_Key="k")
-    await service.post("/v1/increments", again, Idempotency_Key="k")
-    assert await service.value("a") == 111
-    await service.apply()
-    assert await service.value("a") == 111
-
-
-async def test_a_batch_of_nothing_but_ids_counts_by_them_whatever_the_key(service: Service) -> None:
-    for body in (b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "y"}]'):
-        await service.post("/v1/increments", body, Idempotency_Key="k")
-    assert await service.value("a") == 2
-    await service.apply()
-    assert await service.value("a") == 2
+@pytest.mark.parametrize("others", [[], [{"counter": "a"}]], ids=["nothing but ids", "beside what has none"])
+async def test_an_items_own_id_beats_the_key_of_the_batch(service: Service, others: list[Any]) -> None:
+    one, other = ({"counter": "a", "delta": delta, "id": f"of {delta}"} for delta in (10, 100))
+    for ids in ([one], [one], [one, other]):
+        assert (
+            await service.post("/v1/increments", json.dumps(others + ids).encode(), Idempotency_Key="k")
+        ).status == 202
+    for _ in range(2):
+        assert await service.value("a") == 110 + len(others)
+        await service.apply()
 
 
 async def test_rejected_items_sent_again_under_a_new_key_count(service: Service) -> None:
@@ -153,11 +147,6 @@ FORMS: dict[str, tuple[bytes | None, str, dict[str, str]]] = {
     "id": (b'{"id": "k", "delta": 2}', "", {}),
     "id beside a key": (b'{"delta":2,"id":"k"}', "", {"Idempotency-Key": "other"}),
 }
-
-
-def forget(service: Service) -> None:
-    """As after a restart."""
-    service.ingest.publishing._known_ids = KnownIds()
 
 
 def said(answer: Any) -> tuple[bool, int]:

@@ -21,16 +21,14 @@ from ingest.api.counters import ReadRoutes
 from shared.config.lists import networks
 from shared.model.errors import SettingsError
 from shared.runtime import metrics
-from tests.http.both_ways import connected, poll, post
+from tests.http.both_ways import ODD, ask, connected, poll, post
 from tests.http.keys import SHOP, authorization, bearer, guarded, keys_file
 from tests.http.service import Service, running
 from tests.world.manual_clock import ManualClock
 
 
-async def status(service: Service, text: str, name: bytes = b"c") -> int:
-    async with connected(service) as client:
-        await client.ask(post(b"{}", bearer(text), name))
-        return int(client.seen[9:12])
+async def status(service: Service, text: str) -> int:
+    return (await ask(service, post(b"{}", bearer(text)))).status
 
 
 async def test_keys_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
@@ -107,7 +105,7 @@ class Changing:
 
     @property
     def named(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}"}
+        return authorization(self.key)
 
     async def change(self, how: str) -> None:
         (key,) = parse(self.file.read_bytes()).keys
@@ -167,8 +165,7 @@ async def test_a_key_is_judged_again_when_the_body_has_come(changing: Changing, 
 @pytest.mark.parametrize(("how", "status"), CHANGES)
 async def test_a_key_is_judged_again_when_its_turn_has_come(changing: Changing, how: str, status: int) -> None:
     service = changing.service
-    (reads,) = (chapter for chapter in service.ingest.chapters if isinstance(chapter, ReadRoutes))
-    turns = reads._turns
+    turns = service.chapter(ReadRoutes)._turns
     async with contextlib.AsyncExitStack() as taken:
         while turns._free:
             await taken.enter_async_context(turns.of("another"))
@@ -236,9 +233,8 @@ async def test_a_key_keeps_its_rate_when_the_file_is_read_again(tmp_path: Path) 
 
 async def test_increments_are_shared_out_by_key_or_by_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
-    file, keys = keys_file(tmp_path, a={}, site=site)
     seen: list[str] = []
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, a={}, site=site) as (service, keys):
         admission = service.ingest.publishing.admission
         enter = admission.enter
 
@@ -248,8 +244,7 @@ async def test_increments_are_shared_out_by_key_or_by_client(tmp_path: Path, mon
 
         monkeypatch.setattr(admission, "enter", watched)
         for headers in (bearer(keys["a"]), bearer(keys["site"]) + f"Origin: {SHOP}\r\n".encode()):
-            async with connected(service) as client:
-                await client.ask(post(b'{"id": "x%d"}' % len(seen), headers))
+            await ask(service, post(b'{"id": "x%d"}' % len(seen), headers))
     assert seen == ["key a", "127.0.0.1"]
 
 
@@ -257,9 +252,8 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
-    file, keys = keys_file(tmp_path, ops={}, site=site, writer={"scopes": ["write"]})
     caplog.set_level(logging.DEBUG)
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, ops={}, site=site, writer={"scopes": ["write"]}) as (service, keys):
         named = authorization(keys["ops"])
         job = b'{"kind": "reset", "prefix": "a\\n", "id": "j"}'
         for method, target, body in (
@@ -313,10 +307,9 @@ async def test_the_client_behind_a_trusted_proxy_is_the_one_that_it_names(
 
         monkeypatch.setattr(door, "enter", watched)
         forged = b"X-Forwarded-For: 1.2.3.4, 5.6.7.8\r\n"
-        async with connected(service) as client:
-            await client.ask(post(b"{}", forged))
-            door._trusted = networks("127.0.0.0/8")
-            door._callers.clear()
-            await client.ask(post(b"{}", forged))
-            await client.ask(post(b"{}", forged + b"TE: x\r\n"))
+        await ask(service, post(b"{}", forged))
+        door._trusted = networks("127.0.0.0/8")
+        door._callers.clear()
+        await ask(service, post(b"{}", forged))
+        await ask(service, post(b"{}", forged + ODD))
     assert seen == ["127.0.0.1", "5.6.7.8", "5.6.7.8"]

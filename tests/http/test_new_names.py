@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -11,10 +11,10 @@ import pytest
 from countersink.calls import MOST_ITEMS
 from shared.config.settings import Settings
 from tests.http.answer import Answer
-from tests.http.keys import bearer, keys_file
+from tests.http.keys import guarded
 from tests.http.service import Service, running, url_name
 
-LIMITS = "a=:=3,page:=2,=8"
+LIMITS: Final = Settings.read({"COUNTERSINK_MAX_COUNTERS": "a=:=3,page:=2,=8"}).max_counters
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,7 @@ def _counts_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def limited(tmp_path: Path) -> AsyncIterator[Service]:
-    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
-    async with running(tmp_path, max_counters=limits) as service:
+    async with running(tmp_path, max_counters=LIMITS) as service:
         yield service
 
 
@@ -90,10 +89,9 @@ async def test_a_request_that_is_refused_takes_no_room(limited: Service) -> None
 
 async def test_a_counter_that_is_pending_is_none_that_is_new(limited: Service, tmp_path: Path) -> None:
     """Another process has accepted it, or this one before it was restarted."""
-    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
     for name in ("page:1", "page:2"):
         await limited.incr(name)
-    async with running(tmp_path, max_counters=limits) as other:
+    async with running(tmp_path, max_counters=LIMITS) as other:
         for name in ("page:3", "page:4"):
             await other.incr(name)
         for name in ("page:1", "page:2"):
@@ -215,11 +213,9 @@ async def test_a_set_and_new_shards_make_no_counter_beyond_the_limit(limited: Se
 
 
 async def test_new_names_that_are_refused_are_spent_from_the_rate_of_a_key(tmp_path: Path) -> None:
-    file, texts = keys_file(tmp_path, slow={"rate": 2})
     limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": "=0"}).max_counters
-    async with running(tmp_path, keys_file=str(file), max_counters=limits) as service:
-        headers = {"Authorization": bearer(texts["slow"]).decode().split(": ")[1].strip()}
-        answers = [await service.ask("POST", "/v1/counters/n", headers=headers) for _ in range(4)]
+    async with guarded(tmp_path, {"max_counters": limits}, slow={"rate": 2}) as it:
+        answers = [await it.post("slow", "/v1/counters/n") for _ in range(4)]
         assert [answer.status for answer in answers] == [429] * 4
         assert "COUNTERSINK_MAX_COUNTERS" in answers[0].json["detail"]
         assert "more than its 2 increments" in answers[3].json["detail"]
@@ -234,17 +230,3 @@ async def test_with_ack_none_or_a_wait_it_is_the_same(both: Service) -> None:
             assert is_refused(await both.incr("page:3", query=query), "page:")
             batch = b'{"counters":{"page:3":1}}'
             assert is_refused(await both.post(f"/v1/increments{query}", batch), "page:")
-
-
-async def test_a_second_process_holds_to_it_too(limited: Service, tmp_path: Path) -> None:
-    """Both may overshoot by what each admits between two counts, and not by more."""
-    await limited.incr("page:1")
-    await limited.apply()
-    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": LIMITS}).max_counters
-    async with running(tmp_path, max_counters=limits) as other:
-        assert (await other.incr("page:1")).status == 202
-        assert (await other.incr("page:2")).status == 202
-        await other.apply()
-        await asyncio.sleep(0.02)
-        assert is_refused(await limited.incr("page:3"), "page:")
-        assert is_refused(await other.incr("page:3"), "page:")

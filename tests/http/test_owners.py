@@ -1,6 +1,5 @@
 """What belongs to an owner of keys: ids, idempotency keys, receipts and jobs; and the prefixes of a key."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,26 +9,8 @@ import pytest
 from ingest.access.callers import OWNED, batch_id, owned, signed
 from shared.model.jobs import MOST_RUNNING
 from tests.http.answer import Answer
-from tests.http.keys import guarded, keys_file
-from tests.http.service import Service, running
-
-
-class Owners:
-    """A service with keys, and requests that use them."""
-
-    def __init__(self, service: Service, keys: dict[str, str]) -> None:
-        self.service = service
-        self._keys = keys
-
-    async def ask(self, who: str, method: str, target: str, body: Any = None, **headers: str) -> Answer:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["Authorization"] = f"Bearer {self._keys[who]}"
-        return await self.service.ask(method, target, None if body is None else json.dumps(body).encode(), named)
-
-    async def value(self, name: str = "c") -> int:
-        value: int = (await self.ask("nobodys", "GET", f"/v1/counters/{name}?max_age=0")).json["value"]
-        return value
-
+from tests.http.keys import Guarded, authorization, guarded, keys_file
+from tests.http.service import running
 
 KEYS: Final[dict[str, dict[str, Any]]] = {
     "nobodys": {},
@@ -43,30 +24,35 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def owners(tmp_path: Path) -> AsyncIterator[Owners]:
-    async with guarded(tmp_path, **KEYS) as (service, keys):
-        yield Owners(service, keys)
+async def owners(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async with guarded(tmp_path, **KEYS) as it:
+        yield it
 
 
-async def test_an_id_of_one_owner_is_not_that_of_another(owners: Owners) -> None:
+async def value_of(owners: Guarded, name: str = "c") -> int:
+    value: int = (await owners.ask("nobodys", "GET", f"/v1/counters/{name}?max_age=0")).json["value"]
+    return value
+
+
+async def test_an_id_of_one_owner_is_not_that_of_another(owners: Guarded) -> None:
     """Otherwise, who guesses an id and sends it first with a delta of 0 voids the real increment."""
     assert (await owners.ask("club", "POST", "/v1/counters/c", {"delta": 0, "id": "order-1"})).status == 202
     assert (await owners.ask("nobodys", "POST", "/v1/counters/c", {"delta": 0, "id": "order-1"})).status == 202
     assert (await owners.ask("shop", "POST", "/v1/counters/c", {"delta": 5, "id": "order-1"})).status == 202
-    assert await owners.value() == 5
+    assert await value_of(owners) == 5
     await owners.service.apply()
-    assert await owners.value() == 5
+    assert await value_of(owners) == 5
 
 
 @pytest.mark.parametrize(("first", "second"), [("shop", "shop-second"), ("nobodys", "nobodys-second")])
-async def test_a_key_can_be_replaced_while_retries_go_on(owners: Owners, first: str, second: str) -> None:
+async def test_a_key_can_be_replaced_while_retries_go_on(owners: Guarded, first: str, second: str) -> None:
     for who in (first, second):
         assert (await owners.ask(who, "POST", "/v1/counters/c", {"delta": 5, "id": "one"})).status == 202
         assert (await owners.ask(who, "POST", "/v1/counters/c", {}, Idempotency_Key="two")).status == 202
         batch = [{"counter": "c", "delta": 100, "id": "three"}, {"counter": "c", "delta": 1000}]
         assert (await owners.ask(who, "POST", "/v1/increments", batch, Idempotency_Key="four")).status == 202
         await owners.service.apply()
-    assert await owners.value() == 1106
+    assert await value_of(owners) == 1106
 
 
 async def test_a_service_can_move_to_keys_without_counting_twice(tmp_path: Path) -> None:
@@ -76,28 +62,28 @@ async def test_a_service_can_move_to_keys_without_counting_twice(tmp_path: Path)
         await service.post("/v1/increments", b'[{"counter": "c"}]', Idempotency_Key="two")
         await service.apply()
     async with running(tmp_path, keys_file=str(file)) as service:
-        owners = Owners(service, keys)
+        owners = Guarded(service, keys)
         await owners.ask("nobodys", "POST", "/v1/counters/c", {"id": "one"})
         await owners.ask("nobodys", "POST", "/v1/increments", [{"counter": "c"}], Idempotency_Key="two")
-        assert await owners.value() == 2
+        assert await value_of(owners) == 2
         await service.apply()
-        assert await owners.value() == 2
+        assert await value_of(owners) == 2
 
 
-async def test_ids_in_batches_and_idempotency_keys_are_of_an_owner(owners: Owners) -> None:
+async def test_ids_in_batches_and_idempotency_keys_are_of_an_owner(owners: Guarded) -> None:
     for who in ("nobodys", "club", "shop"):
         await owners.ask(who, "POST", "/v1/increments", [{"counter": "c", "id": "x"}])
         await owners.ask(who, "POST", "/v1/increments", [{"counter": "c", "delta": 10}], Idempotency_Key="k")
         await owners.ask(who, "POST", "/v1/counters/c", {"delta": 100}, Idempotency_Key="k")
         await owners.service.apply()
-    assert await owners.value() == 333
+    assert await value_of(owners) == 333
     for who in ("club", "shop"):  # their sets under one key are two
         assert (await owners.ask(who, "PUT", "/v1/counters/c", {"value": 7}, Idempotency_Key="k")).status == 200
         assert (await owners.ask("nobodys", "POST", "/v1/counters/c", {})).status == 202
-        assert await owners.value() == 8
+        assert await value_of(owners) == 8
     again = await owners.ask("shop-second", "PUT", "/v1/counters/c", {"value": 7}, Idempotency_Key="k")
     assert (again.json["before"], again.json["after"]) == (8, 7)
-    assert await owners.value() == 8
+    assert await value_of(owners) == 8
 
 
 def test_no_id_that_a_client_sends_is_that_of_an_owner() -> None:
@@ -109,7 +95,7 @@ def test_no_id_that_a_client_sends_is_that_of_an_owner() -> None:
     assert len(owned("shop", "x" * 1000)) < 1000
 
 
-async def test_nobody_can_make_a_receipt_for_what_another_owner_has_sent(owners: Owners) -> None:
+async def test_nobody_can_make_a_receipt_for_what_another_owner_has_sent(owners: Guarded) -> None:
     """Though they may guess the Idempotency-Key, and know how ids are made."""
     body = [{"counter": "c"}]
     theirs = (await owners.ask("shop", "POST", "/v1/increments", body, Idempotency_Key="k")).json["receipt"]
@@ -132,7 +118,7 @@ async def test_nobody_can_make_a_receipt_for_what_another_owner_has_sent(owners:
     assert (await owners.ask("shop", "GET", f"/v1/receipts/{theirs}")).status == 200
 
 
-async def test_another_owners_receipt_is_404(owners: Owners) -> None:
+async def test_another_owners_receipt_is_404(owners: Guarded) -> None:
     receipts = {}
     for who in ("shop", "club", "nobodys"):
         receipts[who] = [
@@ -151,7 +137,7 @@ async def test_another_owners_receipt_is_404(owners: Owners) -> None:
                     assert (found.json["receipt"], found.json["state"]) == (receipt, "applied")
 
 
-async def test_another_owners_job_is_404(owners: Owners) -> None:
+async def test_another_owners_job_is_404(owners: Guarded) -> None:
     for name in ("a", "b", "d"):
         await owners.ask("nobodys", "POST", f"/v1/counters/{name}", {})
     await owners.service.apply()
@@ -172,10 +158,10 @@ async def test_another_owners_job_is_404(owners: Owners) -> None:
     taken = await owners.ask("shop", "POST", "/v1/jobs", {"kind": "reset", "prefix": "", "id": "j"})
     assert taken.status == 409
     assert "'j'" in taken.json["detail"]
-    assert await owners.value("a") == 31
+    assert await value_of(owners, "a") == 31
 
 
-async def test_an_owner_may_have_so_many_running_jobs(owners: Owners) -> None:
+async def test_an_owner_may_have_so_many_running_jobs(owners: Guarded) -> None:
     async def start(who: str, id_: str) -> Answer:
         return await owners.ask(who, "POST", "/v1/jobs", {"kind": "add", "prefix": "c", "delta": 1, "id": id_})
 
@@ -199,9 +185,7 @@ async def test_an_owner_may_have_so_many_running_jobs(owners: Owners) -> None:
 
 
 async def test_exports_of_one_owner_leave_room_for_others(tmp_path: Path) -> None:
-    file, keys = keys_file(tmp_path, **KEYS)
-    async with running(tmp_path, keys_file=str(file), max_exports=8) as service:
-        owners = Owners(service, keys)
+    async with guarded(tmp_path, {"max_exports": 8}, **KEYS) as owners:
 
         async def export(who: str) -> Answer:
             return await owners.ask(who, "POST", "/v1/jobs", {"kind": "export", "prefix": "c"})
@@ -215,7 +199,7 @@ async def test_exports_of_one_owner_leave_room_for_others(tmp_path: Path) -> Non
         assert "allows 8 exports, and 8 are kept" in (await export("club")).json["detail"]
 
 
-async def test_each_owner_sees_its_own_jobs_the_latest_first(owners: Owners) -> None:
+async def test_each_owner_sees_its_own_jobs_the_latest_first(owners: Guarded) -> None:
     for who, id_ in (("shop", "a"), ("club", "b"), ("shop-second", "c"), ("nobodys", "d")):
         asked = await owners.ask(who, "POST", "/v1/jobs", {"kind": "reset", "prefix": "", "id": id_})
         assert asked.status == 202, asked
@@ -226,7 +210,7 @@ async def test_each_owner_sees_its_own_jobs_the_latest_first(owners: Owners) -> 
             assert job == (await owners.ask(who, "GET", f"/v1/jobs/{job['id']}")).json
 
 
-async def test_jobs_keep_to_the_prefixes_of_the_key(owners: Owners) -> None:
+async def test_jobs_keep_to_the_prefixes_of_the_key(owners: Guarded) -> None:
     for prefix, status in (("", 403), ("d", 403), ("a", 202), ("c", 403), ("c:x", 202)):
         job = {"kind": "export", "prefix": prefix, "id": f"j-{prefix[:1]}"}
         assert (await owners.ask("narrow", "POST", "/v1/jobs", job)).status == status, prefix
@@ -240,7 +224,7 @@ async def test_jobs_keep_to_the_prefixes_of_the_key(owners: Owners) -> None:
     ).status == 403
 
 
-async def test_a_batch_with_one_counter_of_others_is_refused_whole(owners: Owners) -> None:
+async def test_a_batch_with_one_counter_of_others_is_refused_whole(owners: Guarded) -> None:
     for body in (
         [{"counter": "a"}, {"counter": "d"}],
         [{"counter": "a"}, {"counter": "d", "id": "x"}],
@@ -250,11 +234,11 @@ async def test_a_batch_with_one_counter_of_others_is_refused_whole(owners: Owner
     assert (await owners.ask("narrow", "POST", "/v1/counters/%64", {})).status == 403
     assert (await owners.ask("narrow", "POST", "/v1/counters/%61", {})).status == 202
     assert (await owners.ask("nobodys", "GET", "/v1/counters?max_age=0")).json["counters"][0]["value"] == 1
-    assert await owners.value("d") == 0
+    assert await value_of(owners, "d") == 0
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-async def test_lists_show_only_counters_under_the_prefixes(owners: Owners, limit: int) -> None:
+async def test_lists_show_only_counters_under_the_prefixes(owners: Guarded, limit: int) -> None:
     names = ["a", "a1", "aa", "aa1", "b", "c", "c:1", "c;", "d"]
     body = {"counters": dict.fromkeys(names, 1)}
     assert (await owners.ask("nobodys", "POST", "/v1/increments", body)).status == 202
@@ -267,14 +251,14 @@ async def test_lists_show_only_counters_under_the_prefixes(owners: Owners, limit
         ("c", ["c:1"]),
         ("d", []),
     ):
-        narrow = {"Authorization": f"Bearer {owners._keys['narrow']}"}
+        narrow = authorization(owners.keys["narrow"])
         pages = [page["counters"] async for page in owners.service.pages(f"prefix={prefix}&limit={limit}", narrow)]
         assert all(len(page) <= limit for page in pages)
         assert [item["name"] for page in pages for item in page] == expected
     assert (await owners.ask("narrow", "GET", "/v1/counters?name=a&name=d")).status == 403
 
 
-async def test_a_key_that_may_only_write_gets_no_total(owners: Owners) -> None:
+async def test_a_key_that_may_only_write_gets_no_total(owners: Guarded) -> None:
     async with owners.service.applying():
         found = await owners.ask("writer", "POST", "/v1/counters/c?wait=applied", {})
         assert (found.status, found.json.keys()) == (200, {"accepted", "receipt"})

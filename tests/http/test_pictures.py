@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.api.pictures import COLORS, Badge, color_of, short
-from tests.http.keys import SHOP, bearer, keys_file
+from tests.http.keys import SHOP, bearer, guarded
 from tests.http.service import Service, running
 from tests.http.test_browsers import CROSS, EVIL, ask
 
@@ -78,23 +78,19 @@ async def test_without_keys_pages_of_other_sites_show_those_under_the_prefixes_a
 
 
 async def test_with_keys_a_pixel_needs_one_that_may_count_and_a_badge_needs_none(tmp_path: Path) -> None:
-    file, keys = keys_file(
-        tmp_path,
-        all={},
-        reads={"scopes": ["read"]},
-        site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True, "rate": 1},
-    )
-    async with running(tmp_path, keys_file=str(file), pixels=("page:", "z:"), badges=("page:",)) as service:
-        site = f"?key={keys['site']}"
+    site = {"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True, "rate": 1}
+    settings = {"pixels": ("page:", "z:"), "badges": ("page:",)}
+    async with guarded(tmp_path, settings, all={}, reads={"scopes": ["read"]}, site=site) as (service, keys):
+        used = f"?key={keys['site']}"
         assert (await ask(service, "GET", PIXEL)).status == 401
         assert (await ask(service, "GET", PIXEL, bearer(keys["reads"]))).status == 403
-        assert (await ask(service, "GET", PIXEL + site, EVIL)).status == 403
-        assert (await ask(service, "GET", f"/v1/counters/z:a/pixel.gif{site}", CROSS)).status == 403
-        assert (await ask(service, "POST", f"/v1/counters/page:a{site}", CROSS)).status == 403
-        assert (await ask(service, "POST", f"/v1/counters/pixel.gif{site}", CROSS)).status == 403
-        assert (await ask(service, "GET", f"/v1/counters/page:a{site}", CROSS)).status == 403
-        assert (await ask(service, "GET", PIXEL + site, CROSS)).status == 200
-        assert (await ask(service, "GET", PIXEL + site, CROSS)).status == 429
+        assert (await ask(service, "GET", PIXEL + used, EVIL)).status == 403
+        assert (await ask(service, "GET", f"/v1/counters/z:a/pixel.gif{used}", CROSS)).status == 403
+        assert (await ask(service, "POST", f"/v1/counters/page:a{used}", CROSS)).status == 403
+        assert (await ask(service, "POST", f"/v1/counters/pixel.gif{used}", CROSS)).status == 403
+        assert (await ask(service, "GET", f"/v1/counters/page:a{used}", CROSS)).status == 403
+        assert (await ask(service, "GET", PIXEL + used, CROSS)).status == 200
+        assert (await ask(service, "GET", PIXEL + used, CROSS)).status == 429
         assert (await ask(service, "GET", BADGE, CROSS)).status == 200
         assert (await ask(service, "GET", "/v1/counters/z:a/badge.svg", CROSS)).status == 401
         assert (await ask(service, "GET", "/v1/counters/z:a/badge.svg", bearer(keys["all"]))).status == 404

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.access.keys import parse
 from shared.config.settings import rules_of
 from tests.http import test_watch
 from tests.http.answer import Answer
 from tests.http.both_ways import connected
-from tests.http.keys import SHOP, keys_file
-from tests.http.service import Service, running
+from tests.http.keys import SHOP, authorization, guarded
+from tests.http.service import Service
 from tests.meta.checkout import ROOT
 from tests.world.manual_clock import ManualClock
 
@@ -28,18 +27,12 @@ EVIL: Final = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 @contextlib.asynccontextmanager
 async def site(folder: Path, **entry: Any) -> AsyncIterator[tuple[Service, str, ManualClock]]:
     """A service with the counter page:a, a key that may read it, and the clock of the key's rates."""
-    writes = READS | {"scopes": ["write"]}
-    file, keys = keys_file(folder, all={}, site=READS | entry, writes=writes, other=READS | {"prefixes": ["z:"]})
-    async with running(folder, keys_file=str(file), windows=rules_of("=day/1y")) as service:
-        ring, clock = service.ingest.door._ring, ManualClock()
-        assert ring is not None
-        ring._clock = clock
-        ring._buckets, ring._readers = {}, {}
-        ring._take(parse(file.read_bytes()))
-        headers = {"Authorization": f"Bearer {keys['all']}"}
-        assert (await service.ask("POST", "/v1/counters/page:a", headers=headers)).status == 202
-        assert (await service.ask("POST", "/v1/counters/secret", headers=headers)).status == 202
-        yield service, keys["site"], clock
+    clock, settings = ManualClock(), {"windows": rules_of("=day/1y")}
+    writes, other = READS | {"scopes": ["write"]}, READS | {"prefixes": ["z:"]}
+    async with guarded(folder, settings, clock, all={}, site=READS | entry, writes=writes, other=other) as it:
+        for name in ("page:a", "secret"):
+            assert (await it.post("all", f"/v1/counters/{name}")).status == 202
+        yield it.service, it.keys["site"], clock
 
 
 async def get(service: Service, target: str, key: str, headers: dict[str, str], client: int = 0) -> Answer:
@@ -105,7 +98,7 @@ async def test_an_answer_says_how_long_it_may_be_kept(tmp_path: Path) -> None:
             assert (await get(service, target, key, PAGE)).headers["Cache-Control"] == kept, target
         for origin in (PAGE, {}):  # of a page of its own site, a browser names none
             for target in ("/v1/counters/page:a?max_age=10", "/v1/counters?name=page:a&max_age=10"):
-                mine = await service.ask("GET", target, headers=origin | {"Authorization": f"Bearer {key}"})
+                mine = await service.ask("GET", target, headers=origin | authorization(key))
                 assert (mine.status, mine.headers["Vary"]) == (200, "Origin")
                 assert mine.headers["Cache-Control"] == "private, max-age=10"
                 shared = await get(service, target, key, origin)

@@ -11,59 +11,28 @@ from unittest.mock import ANY
 import pytest
 
 from ingest.access import keys
-from ingest.access.keys import parse
 from shared.config.settings import Settings
 from tests.http.answer import Answer
-from tests.http.keys import SHOP, keys_file
-from tests.http.service import Service, running
+from tests.http.keys import SHOP, Guarded, guarded
+from tests.http.service import running
 from tests.world.manual_clock import ManualClock
 
 SITE: Final = {"publishable": True, "scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP]}
 
 
-class Pages:
-    """A service with keys, and requests as web pages send them."""
-
-    def __init__(self, service: Service, keys: dict[str, str]) -> None:
-        self.service = service
-        self.keys = keys
-
-    async def ask(
-        self, who: str, method: str, target: str, body: Any = None, *, client: int = 0, **headers: Any
-    ) -> Answer:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["Authorization"] = f"Bearer {self.keys[who]}"
-        if self.keys[who].startswith("cpk") and method == "POST":
-            named["Origin"] = SHOP
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.service.ask(method, target, data, named, client)
-
-    async def post(self, who: str, target: str, body: Any = None, *, client: int = 0, **headers: Any) -> Answer:
-        return await self.ask(who, "POST", target, body, client=client, **headers)
-
-    async def totals(self) -> dict[str, int]:
-        found = (await self.ask("all", "GET", "/v1/counters?max_age=0&limit=1000")).json["counters"]
-        return {one["name"]: one["value"] for one in found}
+PIXELS: Final = {"pixels": ("page:",)}
 
 
 @pytest.fixture
-async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
-    file, keys = keys_file(
-        tmp_path,
-        all={},
-        shop={"owner": "shop"},
-        site=SITE,
-        blog=SITE,
-        shops=SITE | {"owner": "shop"},
-    )
-    pixels = ("page:",)
-    async with running(tmp_path, keys_file=str(file), pixels=pixels) as service:
-        yield Pages(service, keys)
+async def pages(tmp_path: Path) -> AsyncIterator[Guarded]:
+    shops = SITE | {"owner": "shop"}
+    async with guarded(tmp_path, PIXELS, all={}, shop={"owner": "shop"}, site=SITE, blog=SITE, shops=shops) as it:
+        yield it
 
 
 @pytest.mark.parametrize("site", ["site", "shops"])
 @pytest.mark.parametrize("victim", ["all", "shop", "blog"])
-async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Pages, site: str, victim: str) -> None:
+async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Guarded, site: str, victim: str) -> None:
     """Who guesses the ids of others and sends them first voids nothing."""
     event: dict[str, Any] = {"ce-specversion": "1.0", "ce-id": "e", "ce-source": "s", "ce-type": "t"}
 
@@ -93,7 +62,6 @@ async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Pages, s
     assert await pages.totals() == {"page:a": 16}
 
 
-PIXELS: Final = ("page:",)
 Sent = tuple[str, Any, dict[str, Any]]
 """A target, a body and headers."""
 EVENT: Final[dict[str, Any]] = {"ce-specversion": "1.0", "ce-source": "s", "ce-type": "t"}
@@ -121,7 +89,7 @@ A, B = {"counter": "page:a"}, {"counter": "page:b"}
         ),
     ],
 )
-async def test_no_visitor_voids_what_another_sends(pages: Pages, guess: Sent, real: Sent) -> None:
+async def test_no_visitor_voids_what_another_sends(pages: Guarded, guess: Sent, real: Sent) -> None:
     """All visitors have the same key, so one can guess the id or the Idempotency-Key of another, and use it first."""
 
     async def send(sent: Sent) -> int:
@@ -141,18 +109,11 @@ def event(data: Any, id_: str = "e") -> dict[str, Any]:
     return {"specversion": "1.0", "id": id_, "source": "s", "type": "t", "data": data}
 
 
-@contextlib.asynccontextmanager
-async def site(folder: Path, clock: ManualClock | None = None, **entry: Any) -> AsyncIterator[Pages]:
+def site(
+    folder: Path, clock: ManualClock | None = None, **entry: Any
+) -> contextlib.AbstractAsyncContextManager[Guarded]:
     """A service whose publishable key `site` has these fields, too."""
-    file, keys = keys_file(folder, all={}, site=SITE | entry)
-    async with running(folder, keys_file=str(file), pixels=PIXELS) as service:
-        if clock is not None:
-            ring = service.ingest.door._ring
-            assert ring is not None
-            ring._clock = clock
-            ring._buckets, ring._quotas = {}, {}
-            ring._take(parse(file.read_bytes()))
-        yield Pages(service, keys)
+    return guarded(folder, PIXELS, clock, all={}, site=SITE | entry)
 
 
 async def test_one_large_batch_does_not_silence_a_site(tmp_path: Path) -> None:

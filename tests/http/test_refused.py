@@ -158,7 +158,8 @@ async def test_an_unknown_path_is_404(unharmed: Service) -> None:
     for path in (
         *("/nothing", "/v1", "/v1/", "/v1/counter/there", "/V1/counters/there", "//v1/counters/there", "/healthz/"),
         *("/v1//counters/there", "/v1/increments/", "/v1/counters/there/", "/v1/counters/there/nothing", "/openapi"),
-        *("/v1/counters/there/shards/", "/v1/counters/there/reset/", "/v1/counters/a/b"),
+        *("/v1/counters/there/shards/", "/v1/counters/there/reset/", "/v1/counters/a/b", "/v1/counters/there/export"),
+        *("/v1/jobs/a/", "/v1/jobs/a/shards", "/v1/jobs/a/reset", "/v1/jobs/a/b/c", "/v1/jobs/a/%2Fexport"),
     ):
         for method in ("GET", "POST"):
             assert (await unharmed.ask(method, path)).status == 404, path

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,50 +20,48 @@ from tests.http.service import Service, running
 LIMIT: Final = 400_000
 
 
+@pytest.fixture
+async def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
+    """A sender has hardly anything to spend."""
+    monkeypatch.setattr(bodies, "RATE", 1)
+    async with running(tmp_path, max_body_bytes=LIMIT) as it:
+        yield it
+
+
 def packed(size: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:
     return gzip.compress(begin + b"1," * ((size - len(begin + end)) // 2 - 1) + b"1" + end)
 
 
-async def test_a_sender_whose_bodies_are_refused_must_slow_down_and_others_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bodies, "RATE", 1)
-    async with running(tmp_path, max_body_bytes=LIMIT) as service:
-        bad = packed(99_000)
-        statuses = []
-        for _ in range(30):
-            answer = await service.post("/v1/increments", bad, client=1, Content_Encoding="gzip")
-            statuses.append(answer.status)
-        assert statuses == [400] * statuses.count(400) + [429] * statuses.count(429)
-        assert 1 <= statuses.count(400) <= 8
-        assert int(answer.headers["Retry-After"]) >= 1
-        good = gzip.compress(b'[{"counter":"a","delta":1}]')
-        assert (await service.post("/v1/increments", good, client=1, Content_Encoding="gzip")).status == 429
-        assert (await service.incr("a", b'{"delta": 1}', client=1)).status == 202
-        assert (await service.post("/v1/increments", b'{"counters":{"a":1}}', client=1)).status == 202
-        assert (await service.post("/v1/increments", good, client=2, Content_Encoding="gzip")).status == 202
-        assert await service.totals() == {"a": 3}
+async def test_a_sender_whose_bodies_are_refused_must_slow_down_and_others_are_served(strict: Service) -> None:
+    bad = packed(99_000)
+    statuses = []
+    for _ in range(30):
+        answer = await strict.post("/v1/increments", bad, client=1, Content_Encoding="gzip")
+        statuses.append(answer.status)
+    assert statuses == [400] * statuses.count(400) + [429] * statuses.count(429)
+    assert 1 <= statuses.count(400) <= 8
+    assert int(answer.headers["Retry-After"]) >= 1
+    good = gzip.compress(b'[{"counter":"a","delta":1}]')
+    assert (await strict.post("/v1/increments", good, client=1, Content_Encoding="gzip")).status == 429
+    assert (await strict.incr("a", b'{"delta": 1}', client=1)).status == 202
+    assert (await strict.post("/v1/increments", b'{"counters":{"a":1}}', client=1)).status == 202
+    assert (await strict.post("/v1/increments", good, client=2, Content_Encoding="gzip")).status == 202
+    assert await strict.totals() == {"a": 3}
 
 
-async def test_rejected_items_of_a_batch_that_counts_are_refused_work_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bodies, "RATE", 1)
-    async with running(tmp_path, max_body_bytes=LIMIT) as service:
-        bad = packed(99_000, b'[{"counter":"a"},')
-        statuses = [(await service.post("/v1/increments", bad, Content_Encoding="gzip")).status for _ in range(10)]
-        assert statuses == [202] * statuses.count(202) + [429] * statuses.count(429)
-        assert await service.totals() == {"a": statuses.count(202)}
-        assert 1 <= statuses.count(202) <= 4
+async def test_rejected_items_of_a_batch_that_counts_are_refused_work_too(strict: Service) -> None:
+    bad = packed(99_000, b'[{"counter":"a"},')
+    statuses = [(await strict.post("/v1/increments", bad, Content_Encoding="gzip")).status for _ in range(10)]
+    assert statuses == [202] * statuses.count(202) + [429] * statuses.count(429)
+    assert await strict.totals() == {"a": statuses.count(202)}
+    assert 1 <= statuses.count(202) <= 4
 
 
-async def test_good_bodies_are_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "RATE", 1)
-    async with running(tmp_path, max_body_bytes=LIMIT) as service:
-        good = gzip.compress(b"[" + b",".join([b'{"counter":"a","delta":1}'] * 3_000) + b"]")
-        for _ in range(20):
-            assert (await service.post("/v1/increments", good, Content_Encoding="gzip")).status == 202
-        assert service.ingest.bodies._refused._debts == {}
+async def test_good_bodies_are_not_charged(strict: Service) -> None:
+    good = gzip.compress(b"[" + b",".join([b'{"counter":"a","delta":1}'] * 3_000) + b"]")
+    for _ in range(20):
+        assert (await strict.post("/v1/increments", good, Content_Encoding="gzip")).status == 202
+    assert strict.ingest.bodies._refused._debts == {}
 
 
 @pytest.mark.parametrize(("size", "status"), [(99_000, 202), (101_000, 413), (350_000, 413)])

@@ -174,6 +174,7 @@ async def test_a_part_of_a_period_begins_with_the_next(keeping: Service) -> None
     assert found["from"] == written(ago + timedelta(hours=1))
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_a_rule_that_is_new_says_so_of_what_was_before(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         await service.incr("page:a")
@@ -190,6 +191,7 @@ async def test_a_rule_that_is_new_says_so_of_what_was_before(tmp_path: Path) -> 
         assert later["exact"]
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_readings_at_the_same_time_as_flushes_never_miss_one(keeping: Service) -> None:
     seen = 0
     async with keeping.applying():

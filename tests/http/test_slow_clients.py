@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from aiohttp import web
 
+from flusher.metrics_server import serve_status
+from shared.config.settings import Settings
 from shared.http import watchdog
 from shared.http.heads import LONGEST_HEAD
+from shared.http.server import HttpServer, listen
 from shared.runtime import metrics
 from tests.http import answer, contract
-from tests.http.both_ways import Client, connected, connections, poll, post
+from tests.http.both_ways import ODD, Client, connected, connections, poll, post
 from tests.http.faults import Gate
 from tests.http.service import Service, running
 
 HEAD_TIMEOUT: Final = 0.3
 MOST: Final = 8
-ODD: Final = b"TE: x\r\n"
-"""The fast path leaves a request with this header to aiohttp."""
 GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
 LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n"
 PROBE: Final = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -354,3 +356,65 @@ async def test_a_client_that_breaks_off_leaves_nothing_open(service: Service, wh
         sock.close()
         await poll(lambda before=before: open_now(service) == before)
     assert (await service.incr("c")).status == 202
+
+
+# A flusher's port is as hard to fill.
+
+FlusherPort = tuple[HttpServer, tuple[str, int]]
+HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: h\r\n"
+
+
+@contextlib.asynccontextmanager
+async def flusher_port(refusal: web.Response | None = None) -> AsyncIterator[FlusherPort]:
+    """With this answer of the door."""
+
+    async def refuse(_: web.BaseRequest) -> web.Response | None:
+        return refusal
+
+    sock = listen("127.0.0.1", 0)
+    settings = Settings(broker="sqlite:///never.db", head_timeout=HEAD_TIMEOUT, max_connections=MOST)
+    server = await serve_status(sock, refuse, settings)
+    yield server, sock.getsockname()
+    await server.stop(1.0)
+
+
+async def told(address: tuple[str, int], data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    async with asyncio.timeout(60):
+        seen = await reader.read()
+    writer.close()
+    return seen
+
+
+@pytest.mark.parametrize("data", [b"", HEALTH, HEALTH + b"Content-Length: 9\r\n\r\n", HEALTH + b"\r\n"])
+async def test_connections_to_a_flusher_that_do_not_end_keep_nobody_out(data: bytes) -> None:
+    async with flusher_port() as (server, address):
+        held = []
+        for _ in range(3 * (MOST + watchdog.SPARE)):
+            held.append(await asyncio.open_connection(*address))
+            held[-1][1].write(data)
+            assert len(server.watchdog.fronts) <= MOST + watchdog.SPARE
+        seen = await told(address, HEALTH + CLOSE + b"\r\n")
+        assert seen.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\nServer: Countersink\r\n" in seen
+        assert seen.endswith(b'{"status":"alive"}\n')
+        for reader, writer in held if data == HEALTH else ():
+            async with asyncio.timeout(60):
+                assert (await reader.read())[9:12] in {b"", b"408"}
+            writer.close()
+        for _, writer in held:
+            writer.transport.abort()
+
+
+async def test_what_is_not_http_is_400_for_a_flusher_too() -> None:
+    async with flusher_port() as (_, address):
+        seen = await told(address, HEALTH + b"nonsense\r\n\r\n" + HEALTH + CLOSE + b"\r\n")
+    assert seen.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in seen
+    assert seen.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_flusher_asks_its_door() -> None:
+    async with flusher_port(web.Response(status=401)) as (_, address):
+        assert (await told(address, HEALTH + CLOSE + b"\r\n")).startswith(b"HTTP/1.1 401 ")

@@ -23,7 +23,7 @@ from shared.model.errors import SettingsError, TransientError
 from shared.runtime import metrics
 from tests.http.both_ways import poll
 from tests.http.faults import failing
-from tests.http.keys import keys_file
+from tests.http.keys import authorization, keys_file
 from tests.http.service import Service, running
 
 REASONS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop")
@@ -40,6 +40,8 @@ class Lines:
         self.service = service
         self.address = address
         self.udp = udp
+        self.all = dict[str, str]()
+        """Headers with a key that may do everything."""
         self.statsd: Statsd = service.ingest.statsd
         self._lines = metrics.STATSD_LINES.get()
         self._uncounted = uncounted()
@@ -146,17 +148,6 @@ async def test_what_a_browser_sends_for_webrtc_counts_nothing(lines: Lines) -> N
     assert lines.lost() == {"malformed": 4}
 
 
-async def test_fractions_of_sampled_lines_add_up(lines: Lines) -> None:
-    for total in (3, 7, 10):
-        assert await lines.counted(b"a:1|c|@0.3") == {"a": total}
-
-
-async def test_tags_make_names(tmp_path: Path) -> None:
-    async with lines_of(tmp_path, statsd_name="{name}:{tag.host}") as lines:
-        totals = await lines.counted(b"hits:1|c|#host:web-1,env:prod\nhits:2|c|@0.5|#host:web-2\nhits:1|c")
-        assert totals == {"hits:": 1, "hits:web-1": 1, "hits:web-2": 4}
-
-
 def has_begun(lines: Lines, line: bytes) -> bool:
     """Whether the only connection has sent this of a line that has no end yet."""
     return [stream._line for stream in lines.statsd.streams._open] == [line]
@@ -173,12 +164,6 @@ async def test_a_stream_may_come_in_pieces(lines: Lines) -> None:
     assert await reader.read() == b""  # it says nothing, and hangs up
     writer.close()
     assert await lines.totals() == {"a": 15}
-
-
-async def test_a_line_without_end_ends_its_connection(lines: Lines) -> None:
-    await lines.hangs_up(b"a:1|c\n" + b"x" * (LONGEST_LINE + 1))
-    await lines.until_seen(2)
-    assert (await lines.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
 
 
 HTTP: Final = {
@@ -203,8 +188,9 @@ async def test_web_pages_count_nothing(lines: Lines, pieces: str) -> None:
     assert await lines.service.totals() == {}
 
 
-async def test_a_stream_ends_at_its_first_malformed_line(lines: Lines) -> None:
-    await lines.hangs_up(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
+@pytest.mark.parametrize("bad", [b"broken\na:4|c\na:8|c", b"x" * (LONGEST_LINE + 1)], ids=["malformed", "without end"])
+async def test_a_stream_ends_at_its_first_bad_line(lines: Lines, bad: bytes) -> None:
+    await lines.hangs_up(b"a:1|c\ng:1|g\n_sc|db|0\n_e{1,1}:a|b\n__x__:1|c\na:2|c\n" + bad)
     assert await lines.totals() == {"a": 3}
     assert (lines.seen(), lines.lost()) == (7, {"type": 3, "name": 1, "malformed": 1})
 
@@ -256,13 +242,13 @@ async def limited(tmp_path: Path) -> AsyncIterator[Lines]:
         tmp_path, all={}, lines={"scopes": ["write"], "prefixes": ["app."], "rate": 10.0, "owner": "app"}
     )
     async with lines_of(tmp_path, keys_file=str(file), statsd_key=keys["lines"]) as it:
-        it.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        it.all = authorization(keys["all"])
         yield it
 
 
 async def value(lines: Lines, name: str) -> int:
-    headers = lines.service.all  # type: ignore[attr-defined]
-    found: int = (await lines.service.ask("GET", f"/v1/counters/{name}?max_age=0", headers=headers)).json["value"]
+    target = f"/v1/counters/{name}?max_age=0"
+    found: int = (await lines.service.ask("GET", target, headers=lines.all)).json["value"]
     return found
 
 
@@ -330,7 +316,7 @@ async def test_a_key_under_whose_prefixes_no_line_can_count_ends_the_start(tmp_p
         async with lines_of(tmp_path, **settings):
             pass
     async with lines_of(tmp_path, **settings, statsd_name="statsd:{name}") as lines:
-        lines.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        lines.all = authorization(keys["all"])
         lines.send(b"a:1|c")
         await lines.until_seen(1)
         await lines.statsd.sender.send_all()

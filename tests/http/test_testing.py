@@ -17,7 +17,7 @@ KEY: Final = "Idempotency-Key"
 WHEN: Final = {"applied", "pending", "as_of", "updated_at"}
 VARIES: Final = WHEN | {"receipt", "detail", "reason", "title", "type", "shards", "generation"}
 """Fields whose values may differ: when an increment is applied, and how an error is worded, is not promised."""
-KEEPS: Final = Settings.read({"COUNTERSINK_WINDOWS": "=minute/10d,hour/2y,day/40y"}).windows
+KEEPS: Final = Settings.read({"COUNTERSINK_WINDOWS": "=minute/10d,hour/40y,day/40y"}).windows
 """More than the 10,000 periods that one answer may have."""
 REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),
@@ -104,6 +104,7 @@ def promised(found: Any) -> Any:
     return [promised(one) for one in found] if isinstance(found, list) else found
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_both_answer_alike(service: Service, memory: InMemory) -> None:
     real_address = service.url
     async with service.applying():
@@ -146,6 +147,7 @@ def shown(counter: Counter) -> tuple[str, int, bool, bool]:
     return counter.name, counter.value, counter.exact, counter.exists
 
 
+@pytest.mark.usefixtures("in_one_minute")
 async def test_a_client_sees_the_same(service: Service, memory: InMemory) -> None:
     async with service.applying():
         assert await asyncio.to_thread(use, memory.url) == await asyncio.to_thread(use, service.url)

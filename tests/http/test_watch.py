@@ -328,7 +328,7 @@ async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.Mo
     file, keys = keys_file(tmp_path, revoked={}, expires={"expires": soon.isoformat()}, stays={})
     monkeypatch.setattr(watch, "HEARTBEAT", 0.05)
     async with running(tmp_path, keys_file=str(file)) as service:
-        headers = {name: {"Authorization": f"Bearer {text}"} for name, text in keys.items()}
+        headers = {name: authorization(text) for name, text in keys.items()}
         async with (
             stream(service, "/v1/counters/a/watch", headers["revoked"]) as one,
             stream(service, "/v1/counters/a/watch", headers["expires"]) as other,
@@ -354,8 +354,7 @@ async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_p
     """It may wait for news when the key expires."""
     clock = ManualClock()
     ends = datetime.fromtimestamp(clock.now() + 60, UTC)
-    file, keys = keys_file(tmp_path, expires={"expires": ends.isoformat()}, all={})
-    async with running(tmp_path, keys_file=str(file)) as service:
+    async with guarded(tmp_path, expires={"expires": ends.isoformat()}, all={}) as (service, keys):
         service.ingest.door._clock = service.chapter(WatchRoutes)._clock = clock
         everything, one = (authorization(keys[name]) for name in ("all", "expires"))
         await service.ask("POST", "/v1/counters/a", headers=everything)

@@ -8,7 +8,7 @@ from typing import Any
 from flusher.flush.window import TOO_OLD
 from shared.model.words import APPLIED, DEAD, DROPPED
 from tests.mutations.mutation import LOOPS, around, mutation, replaced, returning, returning_later
-from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, PUBLISHING, REPLAY, SEEDS
+from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, PUBLISHING, SEEDS
 
 
 @around("ack before commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY, SEEDS)
@@ -71,7 +71,7 @@ def _(self: Any, envelope: Any, _: int) -> Any:
 mutation(
     "a letter is replayed as it is, though readers have counted the body of its receipt",
     "flusher.flush.window.Window._revived",
-    REPLAY,
+    ACCOUNTS,
 )(lambda _: lambda self, envelope: envelope.in_place_of(self.attempts[envelope.key], self.dead[envelope.key]))
 
 mutation(

@@ -101,7 +101,7 @@ def _(join: Any) -> Any:
 @around(
     "a read joins a look that has begun",
     "ingest.http.fast_path.FastPath._read_cached",
-    "tests/http/test_fast_path_connections.py",
+    "tests/http/test_connections.py",
     "-k",
     "shares_only_looks",
 )

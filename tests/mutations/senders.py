@@ -8,6 +8,7 @@ from tests.mutations.mutation import around, mutation, returning
 
 EVENTS: Final = "tests/http/test_events.py"
 LINES: Final = "tests/http/test_statsd.py"
+TALLY: Final = "tests/unit/statsd/test_tally.py"
 
 
 mutation(
@@ -23,7 +24,7 @@ mutation("StatsD lines get another id each time they are sent", "ingest.statsd.s
 )
 
 
-@around("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally.take", LINES)
+@around("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally.take", TALLY)
 def _(take: Any, self: Any, most_names: int, most_lines: int) -> Any:
     batch = take(self, most_names, most_lines)
     self._rests.clear()

@@ -1,7 +1,7 @@
 """Admission: shares of the room, what really waits, and the ids that were accepted."""
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 
 import pytest
 from hypothesis import given
@@ -29,10 +29,11 @@ class Scene:
         numbers = count()
         self.coalescer = Coalescer(lambda: f"e{next(numbers)}", max_entries=3)
         self.flights: list[list[Draft]] = []
-        self.admission = Admission(
-            capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)]
-        )
+        self.admission = Admission(capacity, self.drafts)
         self.held: list[tuple[Draft, str, int]] = []
+
+    def drafts(self) -> list[Draft]:
+        return [*self.coalescer.drafts(), *chain(*self.flights)]
 
     def total(self) -> int:
         return sum(weight for _, _, weight in self.held)
@@ -41,8 +42,7 @@ class Scene:
         return sum(weight for _, one, weight in self.held if one == tenant)
 
     def of_counter(self, counter: str) -> int:
-        drafts = [*self.coalescer.drafts(), *(draft for drafts in self.flights for draft in drafts)]
-        return sum(draft.by_counter().get(counter, 0) for draft in drafts)
+        return sum(draft.by_counter().get(counter, 0) for draft in self.drafts())
 
     def enter(self, tenant: str, counts: dict[str, int], keyed: int = 0, weight: int = 0) -> None:
         items = [Increment(next(iter(counts)), 1, f"id{number}") for number in range(keyed)]

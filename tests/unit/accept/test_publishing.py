@@ -26,6 +26,7 @@ from shared.runtime import metrics
 from shared.runtime.clock import LONGEST
 from shared.runtime.ids import envelope_ids
 from shared.wire.codec import decode
+from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
 from tests.world.memory.store import MemoryStore
@@ -36,15 +37,6 @@ LIMITS = [
     TooLargeError("never"),
     UnkeptError("nobody keeps it"),
 ]
-
-
-class Fails(MemoryBroker):
-    """Takes nothing."""
-
-    error: CountersinkError
-
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        raise self.error
 
 
 class FailsAtTheEnd(ProcessOverlay):
@@ -77,11 +69,11 @@ def doubtful() -> float:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 async def test_what_the_broker_did_not_take_is_doubtful_only_if_it_was_refused(
-    error: CountersinkError, doubtful_ones: int
+    error: CountersinkError, doubtful_ones: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    broker = Fails(clock)
-    broker.error = error
+    broker = MemoryBroker(clock)
+    monkeypatch.setattr(broker, "publish", failing(error))
     before = doubtful()
     with pytest.raises(type(error)):
         await add(publishing_to(broker, clock))

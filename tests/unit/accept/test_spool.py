@@ -21,6 +21,7 @@ from shared.model.errors import (
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import deadline
+from tests.http.faults import failing
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryBroker
 
@@ -87,6 +88,13 @@ class Scene:
     async def publish(self, *texts: bytes) -> None:
         await self.spool.publish([Message(text) for text in texts])
 
+    async def spooled(self, *texts: bytes) -> None:
+        """One by one, while the broker is away; then it is back."""
+        self.broker.away = True
+        for text in texts:
+            await self.publish(text)
+        self.broker.away = False
+
     async def arrived(self) -> list[bytes]:
         deliveries = await self.broker.pull(100, 10**6, 0)
         await self.broker.ack([delivery.token for delivery in deliveries], BEGINNING)
@@ -133,9 +141,7 @@ async def test_what_may_have_been_published_is_spooled_too(scene: Scene) -> None
 
 
 async def test_what_an_earlier_life_left_goes_first(scene: Scene) -> None:
-    scene.broker.away = True
-    await scene.publish(b"1")
-    scene.broker.away = False
+    await scene.spooled(b"1")
     scene.spool = scene.started()
     await scene.publish(b"2")
     assert await scene.spool.forward_once() == 2
@@ -144,10 +150,9 @@ async def test_what_an_earlier_life_left_goes_first(scene: Scene) -> None:
 
 async def test_what_is_too_much_at_once_goes_in_smaller_steps(scene: Scene) -> None:
     """A proxy on the way takes small requests alone, and answers others as if the broker were away."""
-    scene.broker.away = True
-    for number in range(9):
-        await scene.publish(b"%d" % number)
-    scene.broker.away, scene.broker.most = False, 2
+    texts = [b"%d" % number for number in range(9)]
+    await scene.spooled(*texts)
+    scene.broker.most = 2
     for _ in range(2):
         with pytest.raises(TransientError):
             await scene.spool.forward_once()
@@ -157,7 +162,7 @@ async def test_what_is_too_much_at_once_goes_in_smaller_steps(scene: Scene) -> N
             await scene.spool.forward_once()
         steps += 1
         assert steps < 30
-    assert sorted(await scene.arrived()) == [b"%d" % number for number in range(9)]
+    assert sorted(await scene.arrived()) == texts
 
 
 async def test_overload_is_not_spooled(scene: Scene) -> None:
@@ -169,10 +174,8 @@ async def test_overload_is_not_spooled(scene: Scene) -> None:
 
 
 async def test_what_can_never_fit_holds_up_nobody_and_is_kept(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    scene.broker.away = True
-    for text in (b"1", b"bad", b"3"):
-        await scene.publish(text)
-    scene.broker.away, scene.broker.too_large = False, b"bad"
+    await scene.spooled(b"1", b"bad", b"3")
+    scene.broker.too_large = b"bad"
     assert await scene.spool.forward_once() == 3
     assert await scene.arrived() == [b"1", b"3"]
     assert list(scene.queue.buried()) == ["2"]
@@ -197,10 +200,8 @@ async def test_a_refusal_that_passes_loses_nothing(scene: Scene) -> None:
 
 
 async def test_one_that_is_refused_waits_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    scene.broker.away = True
-    for text in (b"1", b"bad", b"3"):
-        await scene.publish(text)
-    scene.broker.away, scene.broker.refuses = False, b"bad"
+    await scene.spooled(b"1", b"bad", b"3")
+    scene.broker.refuses = b"bad"
     assert await scene.spool.forward_once() == 3
     assert await scene.arrived() == [b"1", b"3"]
     assert await scene.spool.forward_once() == 0
@@ -220,11 +221,8 @@ async def test_one_that_is_refused_waits_alone(scene: Scene, caplog: pytest.LogC
 
 
 async def test_many_that_are_refused_do_not_hold_up_those_behind_them(scene: Scene) -> None:
-    scene.broker.away = True
-    for number in range(3 * MOST_IN_VAIN_FORWARDED):
-        await scene.publish(b"bad %d" % number)
-    await scene.publish(b"good")
-    scene.broker.away, scene.broker.refuses = False, b"bad"
+    await scene.spooled(*(b"bad %d" % number for number in range(3 * MOST_IN_VAIN_FORWARDED)), b"good")
+    scene.broker.refuses = b"bad"
     for _ in range(3):
         with pytest.raises(BrokerRejectedError):
             await scene.spool.forward_once()
@@ -273,15 +271,11 @@ async def test_a_spool_that_may_be_gone_with_the_process_only_forwards(scene: Sc
     assert await scene.arrived() == [b"3", b"1"]
 
 
-class Full(MemoryBroker):
-    """Has no room for anything."""
-
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        raise StorageFullError("the disk is full")
-
-
-async def test_a_full_spool_says_that_nothing_was_taken_unless_the_broker_may_have_it(scene: Scene) -> None:
-    spool, other = (Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE) for _ in range(2))
+async def test_a_full_spool_says_that_nothing_was_taken_unless_the_broker_may_have_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.queue, "publish", failing(StorageFullError("the disk is full")))
+    spool, other = scene.started(), scene.started()
     assert (await spool.forward_once(), await other.forward_once()) == (0, 0)
     scene.broker.unkept = True
     with pytest.raises(StorageFullError):

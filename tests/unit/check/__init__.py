@@ -1,1 +1,1 @@
-"""Tests of `ingest.access`."""
+"""Tests of `countersink_server.check`."""

@@ -1,12 +1,93 @@
-"""The progress line of a job says only what it has a basis for."""
+"""What a command says while it goes on: of a service that does not answer, and how far a job is. It says only what it
+has a basis for.
+"""
 
+import asyncio
+import logging
 from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
 
-from countersink import JobStatus
+from countersink import JobStatus, UnavailableError
+from countersink_server.cli import target
+from countersink_server.cli.main import main
 from countersink_server.cli.output import Bar, JobPace, lasting, line
+from countersink_server.cli.target import PatientClient
+from tests.http.both_ways import poll
+from tests.unit.client.scripted import COUNTER, problem, says, scripted
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause of the machine makes a command say something."""
+    monkeypatch.setattr(target, "SILENCE", 60.0)
+    monkeypatch.setattr("countersink.client.ONE_TRY", 120.0)
+
+
+async def test_a_quick_answer_needs_no_words() -> None:
+    said: list[str] = []
+    async with (
+        scripted(problem(503, "busy"), says(200, COUNTER)) as server,
+        PatientClient(server.url, patience=60, shown="it", say=said.append) as client,
+    ):
+        assert (await client.get("a")).value == 1
+    assert said == []
+
+
+async def test_it_says_what_is_wrong_and_that_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "SILENCE", 0.2)
+    monkeypatch.setattr(target, "AGAIN", 0.3)
+    said: list[str] = []
+    async with (
+        scripted(problem(503, "busy")) as server,
+        PatientClient(server.url, patience=60, shown="it", say=said.append) as client,
+    ):
+        asked = asyncio.create_task(client.get("a"))
+        await poll(lambda: len(said) >= 2)
+        server.script[:] = [says(200, COUNTER)]
+        await asked
+    *trying, last = said
+    assert set(trying) == {"countersink: busy (trying again for up to 60 s)"}
+    assert last == "countersink: it answers again"
+
+
+@pytest.mark.parametrize("more", [[], ["--top", "1"], ["--json"]])
+async def test_a_list_that_may_lack_counters_says_so(capfd: pytest.CaptureFixture[str], more: list[str]) -> None:
+    pages = [
+        says(200, {"counters": [COUNTER | {"name": name}], "next_page_token": token, "exact": token is None})
+        for name, token in (("a", "t"), ("b", None))
+    ]
+    if "--top" in more:
+        pages = [says(200, {"counters": [COUNTER | {"name": "a"}], "next_page_token": None, "exact": False})]
+    async with scripted(*pages) as server:
+        await asyncio.to_thread(main, ["list", "--url", server.url, *more])
+    out, err = capfd.readouterr()
+    assert out.count("\n") == (1 if "--top" in more else 2)
+    assert err == "countersink: the list may lack counters that are not in the database yet\n"
+
+
+async def test_a_service_that_hangs_is_waited_for_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "SILENCE", 0.2)
+    said: list[str] = []
+    async with (
+        scripted("hang") as server,
+        PatientClient(server.url, patience=float("inf"), shown="http://here", say=said.append) as client,
+    ):
+        asked = asyncio.create_task(client.get("a"))
+        await poll(lambda: said)
+        asked.cancel()
+    assert said == ["countersink: waiting for an answer from http://here"]
+
+
+async def test_a_failure_in_the_end_is_raised_and_the_log_is_left_as_it_was() -> None:
+    said: list[str] = []
+    log = logging.getLogger("countersink.client")
+    async with PatientClient("http://127.0.0.1:1", patience=0, shown="it", say=said.append) as client:
+        with pytest.raises(UnavailableError):
+            await client.get("a")
+    assert said == []
+    assert (log.level, log.handlers, log.propagate) == (logging.NOTSET, [], True)
 
 
 def job(share: float, visited: int) -> JobStatus:

@@ -12,8 +12,14 @@ from typing import Any
 from aiohttp import web
 
 from countersink import AsyncClient
+from tests.http.both_ways import poll
 
 RECEIPT = {"accepted": 1, "receipt": "r"}
+COUNTER = {"name": "a", "value": 1, "applied": 1, "pending": 0, "exact": True, "shards": 1, "exists": True}
+COUNTER |= {"as_of": "2026-01-01T00:00:00Z"}
+FAST = 0.01
+WHOLE = 60.0
+"""A flush sends at once, so that no pause of the machine divides what is sent together."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Asked:
 
 Step = Callable[[], web.StreamResponse] | Callable[["Asked"], web.StreamResponse] | str
 Script = list[Step]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass
@@ -41,9 +48,7 @@ class Scripted:
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_asked(self, times: int = 1) -> None:
-        async with asyncio.timeout(60):
-            while len(self.asked) < times:
-                await asyncio.sleep(0.01)
+        await poll(lambda: len(self.asked) >= times)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
@@ -75,11 +80,24 @@ def accepted(**more: Any) -> Callable[[], web.StreamResponse]:
 
 
 @contextlib.asynccontextmanager
-async def serving(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+async def serving(serve: Serve) -> AsyncIterator[str]:
     """The URL of a server that does this with each connection."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def saying(said: bytes) -> Serve:
+    """Says this when it has been asked, whatever it was asked, and closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(said)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    return serve
 
 
 async def asked_on(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

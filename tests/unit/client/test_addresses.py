@@ -1,62 +1,29 @@
 """A URL that does not fit what answers: one true sentence, at once, that says what to write."""
 
 import asyncio
-import json
-import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from countersink import AsyncClient, Client, RejectedError, UnavailableError
 from countersink.transport import flaw_of_scheme
-from tests.unit.client.scripted import problem, says, scripted
+from tests.unit.client.scripted import problem, saying, says, scripted, serving
 
 
-@contextmanager
-def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that does this with each connection; its port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+async def said_by(url: str, kind: type[Exception] = RejectedError) -> str:
+    def ask() -> str:
+        with Client(url, patience=0) as client, pytest.raises(kind) as raised:
+            client.get("a")
+        return str(raised.value)
 
-        def serve() -> None:
-            while True:
-                try:
-                    one, _ = server.accept()
-                except OSError:
-                    return
-                with one:
-                    try:
-                        answer(one)
-                    except OSError:
-                        continue
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
+    return await asyncio.to_thread(ask)
 
 
-def said_by(url: str, kind: type[Exception] = RejectedError) -> str:
-    with Client(url, patience=0) as client, pytest.raises(kind) as raised:
-        client.get("a")
-    return str(raised.value)
-
-
-def answers(data: bytes) -> Callable[[socket.socket], None]:
-    def answer(one: socket.socket) -> None:
-        one.recv(65_536)
-        one.sendall(data)
-
-    return answer
-
-
-def test_tls_where_there_is_none_says_to_write_http() -> None:
-    with answering(answers(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as port:
-        said = said_by(f"https://127.0.0.1:{port}")
-    assert said == f"https://127.0.0.1:{port} does not speak TLS: write http://127.0.0.1:{port}, or the port that does"
+async def test_tls_where_there_is_none_says_to_write_http() -> None:
+    async with serving(saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as url:
+        secure = url.replace("http:", "https:")
+        assert await said_by(secure) == f"{secure} does not speak TLS: write {url}, or the port that does"
 
 
 @pytest.mark.parametrize(
@@ -67,16 +34,14 @@ def test_tls_where_there_is_none_says_to_write_http() -> None:
         b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
     ],
 )
-def test_no_tls_where_it_is_wanted_says_to_write_https(answer: bytes) -> None:
-    with answering(answers(answer)) as port:
-        assert (
-            said_by(f"http://127.0.0.1:{port}") == f"http://127.0.0.1:{port} speaks TLS: write https://127.0.0.1:{port}"
-        )
+async def test_no_tls_where_it_is_wanted_says_to_write_https(answer: bytes) -> None:
+    async with serving(saying(answer)) as url:
+        assert await said_by(url) == f"{url} speaks TLS: write {url.replace('http:', 'https:')}"
 
 
-def test_a_connection_that_is_closed_without_a_word_may_want_tls() -> None:
-    with answering(answers(b"")) as port:
-        assert "should it begin with https://?" in said_by(f"http://127.0.0.1:{port}", UnavailableError)
+async def test_a_connection_that_is_closed_without_a_word_may_want_tls() -> None:
+    async with serving(saying(b"")) as url:
+        assert "should it begin with https://?" in await said_by(url, UnavailableError)
 
 
 def test_a_certificate_that_is_not_trusted_is_named() -> None:
@@ -87,15 +52,15 @@ def test_a_certificate_that_is_not_trusted_is_named() -> None:
     assert said.startswith("the certificate of https://a is not trusted: self-signed certificate. Set SSL_CERT_FILE")
 
 
-def test_what_does_not_speak_http_is_shown() -> None:
-    with answering(answers(b"SSH-2.0-OpenSSH_9.6\r\n")) as port:
-        said = said_by(f"http://127.0.0.1:{port}", UnavailableError)
+async def test_what_does_not_speak_http_is_shown() -> None:
+    async with serving(saying(b"SSH-2.0-OpenSSH_9.6\r\n")) as url:
+        said = await said_by(url, UnavailableError)
     assert said.endswith("what answers does not speak HTTP: 'SSH-2.0-OpenSSH_9.6'. Is the port right?")
 
 
 async def test_a_path_that_is_too_much_is_named() -> None:
     async with scripted(problem(404, "there is no such path; /openapi.json lists all paths")) as server:
-        said = await asyncio.to_thread(said_by, f"{server.url}/v1/")
+        said = await said_by(f"{server.url}/v1/")
     assert said == f"there is no such path at {server.url}/v1: leave /v1 out of the URL, unless a proxy removes it"
 
 
@@ -117,26 +82,16 @@ def test_another_text_is_no_url(kind: type[Client | AsyncClient], wrong: str) ->
         kind(wrong)
 
 
-def test_a_unix_socket_is_a_url_too(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_a_url_too(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    said = json.dumps({"state": "applied"}).encode()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve() -> None:
-            with server.accept()[0] as one:
-                answers(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))(one)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
+    answer = b'HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"state":"applied"}'
+    async with await asyncio.start_unix_server(saying(answer), path):
         with Client(f"unix:{path}") as client:
-            assert client.receipt("r") == "applied"
-        thread.join()
-    path.unlink()
-    assert f"no answer from unix:{path}: No such file" in said_by(f"unix:{path}", UnavailableError)
+            assert await asyncio.to_thread(client.receipt, "r") == "applied"
+    path.unlink(missing_ok=True)
+    assert f"no answer from unix:{path}: No such file" in await said_by(f"unix:{path}", UnavailableError)
 
 
 async def test_another_program_that_answers_is_named() -> None:
     async with scripted(says(200, {"hello": "world"})) as server:
-        assert server.url in await asyncio.to_thread(said_by, server.url)
+        assert server.url in await said_by(server.url)

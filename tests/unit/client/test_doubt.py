@@ -10,11 +10,8 @@ import pytest
 from countersink import AsyncClient, RejectedError, RequestError, UnavailableError
 from countersink.sender import OLDEST
 from countersink.transport import now
-from tests.unit.client.scripted import Scripted, Step, accepted, asked_on, asking, problem, scripted, serving
+from tests.unit.client.scripted import WHOLE, Scripted, Step, accepted, asked_on, asking, problem, scripted, serving
 
-FAST = 0.01
-WHOLE = 60.0
-"""A flush sends at once, so that no pause of the machine divides what is sent together."""
 REFUSALS = [400, 403, 413, 422]
 
 
@@ -164,7 +161,7 @@ async def test_what_may_have_been_accepted_is_not_sent_when_the_service_may_have
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The machine is suspended for more than a week after the first attempt."""
-    async with asking("cut", problem(429, "later", Retry_After="1"), accepted(), interval=FAST) as (server, client):
+    async with asking("cut", problem(429, "later", Retry_After="1"), accepted(), interval=0.01) as (server, client):
         client.incr("a")
         await server.until_asked(2)
         monkeypatch.setattr("countersink.sender.now", lambda: now() + OLDEST)

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,11 +19,8 @@ from countersink.sender import MOMENT, Pause
 from countersink.tally import CROWDED, Tally
 from shared.model import jobs
 from shared.model.words import flaw_of_delta, flaw_of_id, flaw_of_name
-from tests.unit.client.scripted import Asked, Scripted, accepted, asking, problem, says, scripted
-
-FAST = 0.01
-WHOLE = 60.0
-"""A flush sends at once, so that no pause of the machine divides what is sent together."""
+from tests.http.both_ways import poll
+from tests.unit.client.scripted import FAST, WHOLE, Asked, Scripted, accepted, asking, problem, says, scripted
 
 
 @pytest.fixture
@@ -43,9 +39,8 @@ def sums(server: Scripted) -> Counter[str]:
 
 async def warnings(caplog: pytest.LogCaptureFixture, number: int) -> list[str]:
     """So many, and no more. A thread of the client writes them."""
-    async with asyncio.timeout(10):
-        while len(found := said(caplog)) < number:
-            await asyncio.sleep(0.01)
+    await poll(lambda: len(said(caplog)) >= number)
+    found = said(caplog)
     assert len(found) == number, found
     return found
 
@@ -166,7 +161,7 @@ async def test_a_good_name_behind_many_bad_ones_counts(status: int) -> None:
         for number in range(60):
             client.incr(f"bad{number}")
         client.incr("good")
-        await until(lambda: any(asked.body["counters"] == {"good": 1} for asked in server.asked))
+        await poll(lambda: any(asked.body["counters"] == {"good": 1} for asked in server.asked))
         assert await client.flush(60 if status == 403 else 0) == (status == 403)
         assert client.dropped == (60 if status == 403 else 0)
 
@@ -181,16 +176,10 @@ async def test_the_names_that_a_refusal_names_are_left_out_at_once(status: int) 
         for number in range(300):
             client.incr(f"bad{number}")
             client.incr(f"{number}")
-        await until(lambda: len(good_ones(server)) == 300)
+        await poll(lambda: len(good_ones(server)) == 300)
         assert await client.flush(60 if status == 403 else 0) == (status == 403)
         assert client.dropped == (300 if status == 403 else 0)
     assert len(server.asked) < 20
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 POISONED: Any = [says(302, b"", Location="/"), says(200, b"<html>"), problem(500, "x"), problem(501, "x"), "cut"]
@@ -207,9 +196,9 @@ async def test_no_batch_holds_up_another(step: Any) -> None:
         for number in range(16):
             if number % 4 == 0:
                 client.incr(f"bad{number}")
-                await until(lambda: len(bad_ones(server)) > number // 4)  # noqa: B023 (called at once)
+                await poll(lambda: len(bad_ones(server)) > number // 4)  # noqa: B023 (called at once)
             client.incr(f"good{number}")
-            await until(lambda: f"good{number}" in good_ones(server))  # noqa: B023 (called at once)
+            await poll(lambda: f"good{number}" in good_ones(server))  # noqa: B023 (called at once)
         assert not await client.flush(0)
         assert client.dropped == 0
         client.incr("bad last")
@@ -294,8 +283,7 @@ async def test_a_flush_waits_for_what_was_not_even_sent_when_it_began() -> None:
         await server.until_asked()
         client.incr("b")
         flush = asyncio.create_task(client.flush(60))
-        while not client._client._sender._flushes:
-            await asyncio.sleep(0.01)
+        await poll(lambda: client._client._sender._flushes)
         room = True
         assert await flush
         assert {name for asked in server.asked for name in asked.body["counters"]} == {"a", "b"}
@@ -332,8 +320,7 @@ async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCapture
             client.incr(f"{number}")
             client.incr("0")
         assert not client.flush(0.3)
-        while not (client.dropped and client._sender._outgoing):
-            await asyncio.sleep(0.01)
+        await poll(lambda: client.dropped and client._sender._outgoing)
         assert client.dropped <= 3 * CROWDED
         assert client._tally.held() <= 100
         assert len(client._sender._outgoing) == 1
@@ -411,34 +398,10 @@ async def test_many_threads_count_exactly(server: Scripted) -> None:
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            await asyncio.sleep(0.01)
+        await poll(lambda: not any(thread.is_alive() for thread in threads))
         assert await client.flush(60)
         assert client.dropped == 0
     assert sums(server) == {"all": 48_000} | {f"{number}": 12_000 for number in range(4)}
-
-
-async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted) -> None:
-    async with AsyncClient(server.url, interval=WHOLE) as client:
-        signals = 0
-
-        def handle(*_: object) -> None:
-            nonlocal signals
-            signals += 1
-            client.incr("signals")
-            client.incr("all", 2)
-
-        before = signal.signal(signal.SIGALRM, handle)
-        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-        try:
-            for _ in range(100_000):
-                client.incr("all")
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-        assert await client.flush(60)
-    assert signals
-    assert sums(server) == {"all": 100_000 + 2 * signals, "signals": signals}
 
 
 async def test_a_logging_handler_may_count(server: Scripted) -> None:

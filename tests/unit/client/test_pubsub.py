@@ -17,12 +17,10 @@ from shared.model.buckets import BrokerMillis
 from shared.model.words import Delivery, Message
 from shared.wire.codec import decode
 from tests.meta.checkout import ROOT
-from tests.unit.client.scripted import Asked, Scripted, says, scripted
+from tests.unit.client.scripted import WHOLE, Asked, Scripted, says, scripted
 
 TOPIC = "pubsub://project/counts"
 PUBLISHED = says(200, {"messageIds": ["1"]})
-WHOLE = 60.0
-"""A flush sends at once, so that no pause of the machine divides what is sent together."""
 
 
 def error(code: int, status: str) -> Any:

@@ -18,7 +18,8 @@ import pytest
 
 from countersink import AsyncClient, Client, RejectedError, RequestError, UnavailableError, transport
 from countersink.interrupts import start
-from tests.unit.client.scripted import accepted, asked_on, asking, problem, says, scripted, serving
+from tests.http.both_ways import poll
+from tests.unit.client.scripted import COUNTER, accepted, asked_on, asking, problem, saying, says, scripted, serving
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 507])
@@ -116,18 +117,17 @@ async def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.Monke
                 await client.increment("a")
 
 
-async def test_nobody_there_is_an_error_that_says_so() -> None:
-    async with AsyncClient("http://127.0.0.1:1", patience=0.2) as client:
-        with pytest.raises(
-            UnavailableError, match=r"no answer from http://127\.0\.0\.1:1: Connection refused"
-        ) as raised:
+async def test_nobody_there_is_an_error_that_says_so_without_the_password_in_the_url() -> None:
+    async with AsyncClient("http://me:secret@127.0.0.1:1", patience=0.2) as client:
+        with pytest.raises(UnavailableError) as raised:
             await client.get("a")
+    assert str(raised.value).startswith("no answer from http://127.0.0.1:1: Connection refused. ")
     assert raised.value.__cause__ is not None
     assert raised.value.status is None
 
 
 async def test_a_cancelled_request_ends_at_once() -> None:
-    async with asking(problem(503, "later", Retry_After="10"), patience=60) as (_, client):
+    async with asking(problem(503, "later", Retry_After="1000"), patience=2_000) as (_, client):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await client.increment("a")
@@ -174,27 +174,21 @@ def test_a_client_can_not_be_copied(kind: Any, duplicate: Any) -> None:
         duplicate(kind("http://127.0.0.1:1"))
 
 
-async def test_requests_that_hang_hold_up_no_flush_and_streams_no_request() -> None:
-    async with asking(*["hang"] * 80, accepted()) as (server, client):
-        gets = [asyncio.create_task(client.get("a")) for _ in range(32)]
-        streams: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
-        async with asyncio.timeout(60):
-            await server.until_asked(80)
-            client.incr("a")
-            assert await client.flush(60)
-        for task in (*gets, *streams):
-            task.cancel()
-    async with asking(*["hang"] * 48, accepted()) as (server, client):
-        streams = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
+async def test_streams_and_requests_that_hang_hold_up_no_request_and_no_flush() -> None:
+    async with asking(*["hang"] * 48, accepted(), *["hang"] * 32, accepted()) as (server, client):
+        hanging: list[Any] = [asyncio.create_task(anext(client.watch("a"))) for _ in range(48)]  # type: ignore[arg-type] # it awaits
         async with asyncio.timeout(60):
             await server.until_asked(48)
             await client.increment("a")
-        for task in streams:
+            hanging += [asyncio.create_task(client.get("a")) for _ in range(32)]
+            await server.until_asked(48 + 1 + 32)
+            client.incr("a")
+            assert await client.flush(60)
+        for task in hanging:
             task.cancel()
 
 
-COUNTER = {"name": "a", "value": 1, "applied": 1, "pending": 0, "exact": True, "shards": 1, "exists": True}
-EVENT = f"data: {json.dumps(COUNTER | {'as_of': '2026-11-25T10:00:00+00:00'})}\n\n".encode()
+EVENT = f"data: {json.dumps(COUNTER)}\n\n".encode()
 
 
 async def test_a_stream_goes_on_when_nobody_else_has_its_client() -> None:
@@ -227,18 +221,9 @@ async def test_a_finalizer_that_runs_in_a_thread_of_the_client_does_not_wait_for
         told.append(client.close(600))
 
     assert start(finalize)
-    async with asyncio.timeout(60):
-        while len(told) < 2:
-            await asyncio.sleep(0.01)
+    await poll(lambda: len(told) == 2)
     assert told == [False, False]
     await asyncio.to_thread(client.close, 0)
-
-
-async def test_a_password_in_the_url_is_not_repeated() -> None:
-    async with AsyncClient("http://me:secret@127.0.0.1:1", patience=0) as client:
-        with pytest.raises(UnavailableError) as raised:
-            await client.get("a")
-    assert "secret" not in str(raised.value)
 
 
 async def test_headers_and_a_path_before_ours_go_along() -> None:
@@ -278,13 +263,7 @@ async def test_a_connection_that_the_service_closed_meanwhile_costs_no_attempt()
     ],
 )  # fmt: skip
 async def test_an_answer_that_is_broken_is_no_answer(said: bytes) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(said)
-        await writer.drain()
-        writer.close()
-
-    async with serving(serve) as url, AsyncClient(url, patience=0) as client:
+    async with serving(saying(said)) as url, AsyncClient(url, patience=0) as client:
         with pytest.raises(UnavailableError, match="no answer"):
             await client.increment("a")
 
@@ -376,8 +355,7 @@ async def test_a_fork_while_another_thread_reads_an_answer_does_not_hang_the_chi
     async with serving(serve) as url:
         client = Client(url, patience=0)
         asking = asyncio.create_task(asyncio.to_thread(ask))
-        while "readinto" not in _running_in(ask):  # which the buffer calls, and holds its lock meanwhile
-            await asyncio.sleep(0.01)
+        await poll(lambda: "readinto" in _running_in(ask))  # which the buffer calls, and holds its lock meanwhile
         pid = os.fork()
         if not pid:
             os._exit(0)

@@ -11,8 +11,8 @@ import pytest
 
 from countersink import AsyncClient, Client, RejectedError, RequestError
 from countersink.testing import Service
+from tests.meta.checkout import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 BLOCK: Final = re.compile(r"^```py\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -72,6 +72,7 @@ import atexit
 atexit.register(lambda: print(service.values()))
 from countersink import Client
 from countersink.testing import Service
+from tests.meta.checkout import ROOT
 service = Service()
 counters = Client(service.url, interval=60)
 counters.increment("a")

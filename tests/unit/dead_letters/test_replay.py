@@ -176,19 +176,6 @@ async def test_two_letters_of_one_envelope_count_once() -> None:
     assert morgue.broker.buried() == {}
 
 
-async def test_the_body_of_the_receipt_is_replayed_whichever_letter_of_its_key_is_left() -> None:
-    """Readers have counted the first use of the key as pending; its own letter is gone."""
-    morgue = Morgue()
-    for attempt, delta in (("first", 5), ("second", 7)):
-        await morgue.flush(Envelope("key", {"poison": delta}, {"poison": 2}, (), 1, retried=True, attempt=attempt))
-    (first, _) = morgue.broker.buried()
-    del morgue.broker._messages[int(first)]
-    morgue.cured()
-    await morgue.replay()
-    assert await morgue.total("poison") == 5
-    assert morgue.broker.buried() == {}
-
-
 async def test_an_id_that_was_counted_meanwhile_or_is_in_two_letters_counts_once() -> None:
     morgue = Morgue()
     await morgue.flush(POISON)

@@ -1,5 +1,6 @@
-"""Which readings and last values break a promise."""
+"""Which readings and last values break a promise, who of the clients reads, and which requests have failed."""
 
+import asyncio
 import io
 import re
 from collections.abc import Iterable
@@ -10,9 +11,12 @@ import pytest
 
 from countersink import Client, Counter
 from countersink.answers import UnavailableError
+from countersink.transport import Request, Transport
 from countersink_server.check.ledger import MOST_WRONG, History, Ledger, Verdict, judged
+from countersink_server.check.load import HASTY, Load
 from countersink_server.cli import check
 from shared.model.errors import CountersinkError
+from tests.unit.client.scripted import serving
 
 
 @pytest.fixture
@@ -79,8 +83,7 @@ def test_a_history_has_a_line_at_each_end() -> None:
     file = io.StringIO()
     ledger = Ledger(History(file))
     ledger.accepted(ledger.sends({"a": 3}))
-    look = ledger.looks(["a"])
-    ledger.saw(look, "a", 3, exact=True)
+    assert read(ledger, 3)
     lines = [line.split(", ", 2)[2] for line in file.getvalue().splitlines()]
     assert lines == [
         ':type :invoke, :f :add, :value ["a" 3], :process 1}',
@@ -125,3 +128,33 @@ def test_without_exact_readings_it_waits_for_what_is_missing_but_not_to_delete(
         assert check._settled(client, ["a"], ledger) == {"a": 3}
         left = check._delete(client, ["a"], ledger)
     assert left.startswith("its counters remain (no counter was deleted within 0.01 s")
+
+
+@pytest.mark.parametrize(("clients", "readers"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2)])
+def test_a_quarter_reads_and_at_least_one(
+    clients: int, readers: int, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[bool] = []
+    monkeypatch.setattr(Load, "_client", lambda _, its: reads.append(its))
+    nowhere: Any = None
+    Load(nowhere, ledger, "x").run(0, clients, lambda: None)
+    assert (len(reads), sum(reads)) == (clients, readers)
+
+
+async def test_what_is_abandoned_on_purpose_has_not_failed() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    def attempt(url: str, seconds: float) -> tuple[int, int]:
+        transport = Transport(url, {}, None)
+        load = Load(lambda: transport, Ledger(History(None)), "x")
+        with pytest.raises(UnavailableError):
+            load._attempt(transport, Request("GET", "/v1/counters/a"), seconds)
+        transport.close()
+        return load.abandoned, load.failures
+
+    async with serving(silent) as url:
+        assert await asyncio.to_thread(attempt, url, HASTY) == (1, 0)
+        assert await asyncio.to_thread(attempt, url, 2 * HASTY) == (0, 1)
+    assert await asyncio.to_thread(attempt, "http://127.0.0.1:1", HASTY) == (0, 1)
