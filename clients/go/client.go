@@ -33,13 +33,13 @@ type Options struct {
 	Key string
 	// KeyFunc returns the key, in place of Key. It is called before each attempt, by several goroutines at a time.
 	KeyFunc func(ctx context.Context) (string, error)
-	// Interval is the time in which increments gather; 200 ms by default.
+	// Interval is the time in which increments gather, at least 1 ms; 200 ms by default.
 	Interval time.Duration
 	// Most is the number of names and ids that the client holds at most, besides as many that it is sending; 100,000 by
 	// default.
 	Most int
-	// Patience is how long reads and streams are tried again. By default 2 s for reads, since a page may wait for them,
-	// and 30 s for streams and for a list that has begun.
+	// Patience is how long reads and streams are tried again, at least 1 ms. By default 2 s for reads, since a page may
+	// wait for them, and 30 s for streams and for a list that has begun.
 	Patience time.Duration
 	// Header has headers of all requests.
 	Header http.Header
@@ -97,6 +97,11 @@ type Point struct {
 func New(address string, options Options) (*Client, error) {
 	if options.Interval < 0 || options.Most < 0 || options.Patience < 0 {
 		return nil, errors.New("countersink: Interval, Most and Patience must not be negative")
+	}
+	for name, given := range map[string]time.Duration{"Interval": options.Interval, "Patience": options.Patience} {
+		if 0 < given && given < time.Millisecond {
+			return nil, fmt.Errorf("countersink: %s is %s, less than 1ms: write %d * time.Millisecond", name, given, given)
+		}
 	}
 	if !printable(options.Key) || (options.Key != "" && options.KeyFunc != nil) {
 		return nil, errors.New("countersink: the key must be printable ASCII without spaces, or given by KeyFunc")

@@ -104,6 +104,21 @@ func TestNewRefusesWhatCanNotBeRight(t *testing.T) {
 	}
 }
 
+func TestNewSaysThatADurationHasNoUnit(t *testing.T) {
+	for said, options := range map[string]countersink.Options{
+		"countersink: Interval is 200ns, less than 1ms: write 200 * time.Millisecond": {Interval: 200},
+		"countersink: Patience is 2µs, less than 1ms: write 2000 * time.Millisecond":  {Patience: 2000},
+	} {
+		if _, err := countersink.New("http://localhost", options); err == nil || err.Error() != said {
+			t.Errorf("%v, not %s", err, said)
+		}
+	}
+	least := countersink.Options{Interval: time.Millisecond, Patience: time.Millisecond}
+	if _, err := countersink.New("http://localhost", least); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReadsEndWithTheirContext(t *testing.T) {
 	counters, err := countersink.New("http://127.0.0.1:1", countersink.Options{})
 	if err != nil {

@@ -45,7 +45,10 @@ export interface Series {
   asOf: Date;
 }
 
-/** Counts in the background. What only the client holds is lost if its process is killed. */
+/**
+ * Counts in the background. What only the client holds is lost if its process is killed. Options that do not exist are a
+ * `TypeError`; `incr` drops the increment instead.
+ */
 export class Client {
   /** Throws a `TypeError` if the URL or an option is wrong. */
   constructor(url: string, options?: Options);
@@ -66,7 +69,7 @@ export class Client {
   get(name: string, options?: { maxAge?: number }): Promise<Counter>;
 
   /** Read several counters; the answers are in the same order. */
-  getMany(names: Iterable<string>, options?: { maxAge?: number }): Promise<Counter[]>;
+  getMany(names: Iterable<string> & object, options?: { maxAge?: number }): Promise<Counter[]>;
 
   /**
    * All counters under the prefix, in the order of their names. With `contains`, those whose names have that part, if

@@ -2,7 +2,7 @@
 "use strict";
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { Sender, flawOfName } = require("./sender.js");
+const { Sender, flawOfName, flawOfOptions, isObject } = require("./sender.js");
 const transport = require("./transport.js");
 
 const { LONGEST_TIMER, ONE_TRY, RejectedError, RequestError, Retries, UnavailableError } = transport;
@@ -13,6 +13,7 @@ const SHORTEST_TRY = 1_000; // ms of one attempt at least, however short the cal
 const PATIENCE = 30_000; // ms for which a stream, or a list that has begun, is tried again
 const READ_PATIENCE = 2_000; // ms for which a read is, since a page may wait for it
 const SILENCE = 30_000; // ms after which a stream is given up. The service sends something every ten seconds
+const OPTIONS = ["key", "interval", "most", "patience", "headers", "tls"];
 
 class Client {
   #transport;
@@ -20,11 +21,14 @@ class Client {
   #patience;
   #readPatience;
 
-  constructor(url, options = {}) {
-    if (typeof options !== "object") throw new TypeError("the options must be an object: new Client(url, { key })");
-    const { key, interval = 200, most = 100_000, patience, headers, tls } = options;
+  constructor(url, options) {
+    const { key, interval = 200, most = 100_000, patience, headers, tls } = known(options, "new Client(url, { key })", OPTIONS);
     for (const [name, value] of Object.entries({ interval, most, patience: patience ?? PATIENCE })) {
-      if (!(typeof value === "number" && value >= 0)) throw new TypeError(`${name} must be a number, 0 or more`);
+      if (typeof value === "number" && (value === 0 || value >= 1)) continue;
+      throw new TypeError(`${name} must be 0, or a number of at least 1; times are in milliseconds`);
+    }
+    for (const [name, value] of Object.entries({ headers, tls })) {
+      if (!isObject(value ?? {})) throw new TypeError(`${name} must be an object`);
     }
     this.#transport = new transport.Transport(url, { key, headers, tls });
     this.#sender = new Sender(this.#transport, interval, most);
@@ -33,26 +37,29 @@ class Client {
   }
 
   incr(name, by = 1, options = undefined) {
-    this.#sender.add(name, by, options?.id ?? undefined);
+    this.#sender.add(name, by, options);
   }
 
   get dropped() {
     return this.#sender.dropped;
   }
 
-  flush(timeout = 30_000) {
-    return this.#sender.flush(timeout);
+  async flush(timeout = 30_000) {
+    return this.#sender.flush(milliseconds("timeout", timeout));
   }
 
-  close(timeout = 2_000) {
-    return this.#sender.close(timeout);
+  async close(timeout = 2_000) {
+    return this.#sender.close(milliseconds("timeout", timeout));
   }
 
-  async get(name, { maxAge } = {}) {
+  async get(name, options) {
+    const { maxAge } = known(options, "get(name, { maxAge })", ["maxAge"]);
     return counterOf(await this.#ask(pathOf(name) + query([["max_age", seconds(maxAge)]])));
   }
 
-  async getMany(names, { maxAge } = {}) {
+  async getMany(names, options) {
+    if (typeof names === "string") throw new TypeError("the names must be in an array: getMany([name, name])");
+    const { maxAge } = known(options, "getMany([name, name], { maxAge })", ["maxAge"]);
     const found = [];
     const ask = async (part) => {
       const { counters } = await this.#ask(`/v1/counters${query([...part, ["max_age", seconds(maxAge)]])}`);
@@ -74,7 +81,10 @@ class Client {
     return found;
   }
 
-  async *list(prefix = "", { page = 100, contains } = {}) {
+  async *list(prefix = "", options = undefined) {
+    const { page = 100, contains } = known(options, "list(prefix, { page, contains })", ["page", "contains"]);
+    string("the prefix", prefix);
+    if (contains !== undefined) string("contains", contains);
     let token;
     do {
       const asked = query([["prefix", prefix], ["limit", page], ["page_token", token], ["contains", contains]]);
@@ -85,20 +95,24 @@ class Client {
   }
 
   async top(prefix = "", n = 10) {
-    const { counters } = await this.#ask(`/v1/counters${query([["prefix", prefix], ["order", "value"], ["limit", n]])}`);
+    const asked = query([["prefix", string("the prefix", prefix)], ["order", "value"], ["limit", n]]);
+    const { counters } = await this.#ask(`/v1/counters${asked}`);
     return counters.map(counterOf);
   }
 
-  async series(name, { by = "day", from, to } = {}) {
+  async series(name, options) {
+    const { by = "day", from, to } = known(options, 'series(name, { by: "hour" })', ["by", "from", "to"]);
     const answer = await this.#ask(`${pathOf(name)}/series${query([["by", by], ["from", instant(from)], ["to", instant(to)]])}`);
     const points = answer.points.map((point) => ({ ...point, from: new Date(point.from) }));
     const { as_of: asOf, ...rest } = answer;
     return { ...rest, from: new Date(answer.from), to: new Date(answer.to), points, asOf: new Date(asOf) };
   }
 
-  async *watch(what, { signal } = {}) {
+  async *watch(what, options) {
+    const { signal } = known(options, "watch([name, name], { signal })", ["signal"]);
     const names = typeof what === "string" ? [what] : what;
-    const pairs = Array.isArray(names) ? names.map((name) => ["name", checked(name)]) : [["prefix", names?.prefix]];
+    const prefix = () => string("the prefix", known(what, "watch({ prefix })", ["prefix"]).prefix);
+    const pairs = Array.isArray(names) ? names.map((name) => ["name", checked(name)]) : [["prefix", prefix()]];
     const path = typeof what === "string" ? `${pathOf(what)}/watch` : `/v1/watch${query(pairs)}`;
     if (path.length > LONGEST_QUERY) throw new RejectedError("the list of names is too long: watch a prefix");
     let retries = new Retries();
@@ -182,9 +196,26 @@ function query(pairs) {
   return there.length ? `?${there.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}` : "";
 }
 
-/** The service's unit, of ms. */
-function seconds(ms) {
-  return ms === undefined ? undefined : (ms / 1_000).toFixed(3);
+/** These options of this call, which has those of these names alone. */
+function known(options, call, names) {
+  const flaw = flawOfOptions(options, call, names);
+  if (flaw) throw new TypeError(flaw);
+  return options ?? {};
+}
+
+function string(what, value) {
+  if (typeof value !== "string") throw new TypeError(`${what} must be a string`);
+  return value;
+}
+
+function milliseconds(what, value) {
+  if (typeof value !== "number" || Number.isNaN(value)) throw new TypeError(`${what} must be a number of milliseconds`);
+  return value;
+}
+
+/** The service's unit. */
+function seconds(maxAge) {
+  return maxAge === undefined ? undefined : (milliseconds("maxAge", maxAge) / 1_000).toFixed(3);
 }
 
 function instant(when) {

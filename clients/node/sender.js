@@ -105,8 +105,11 @@ class Sender {
   }
 
   /** Take an increment. It never waits and never throws. */
-  add(counter, by, id) {
+  add(counter, by, options) {
     if (this._closing) return this._drop(1, "the client is closed");
+    const wrong = flawOfOptions(options, "incr(name, by, { id })", ["id"]);
+    if (wrong) return this._drop(1, wrong);
+    const id = options?.id ?? undefined;
     const delta = typeof by === "bigint" && Number.isSafeInteger(Number(by)) ? Number(by) : by;
     if (!Number.isSafeInteger(delta)) {
       return this._drop(1, `the delta must be an integer between -${MAX_DELTA} and ${MAX_DELTA}`);
@@ -395,4 +398,16 @@ function flawOfName(name) {
   return null;
 }
 
-module.exports = { Sender, flawOfName };
+function isObject(value) {
+  return Object.prototype.toString.call(value) === "[object Object]"; // no array, Map, Date, Headers, AbortSignal, ...
+}
+
+/** Why these can't be the options of this call, which has those of these names alone; null if they can. */
+function flawOfOptions(options, call, names) {
+  if (options === undefined || options === null) return null;
+  if (!isObject(options)) return `the options must be an object: ${call}`;
+  const other = Object.keys(options).find((name) => !names.includes(name));
+  return other === undefined ? null : `there is no option ${other}, only ${names.join(", ")}`;
+}
+
+module.exports = { Sender, flawOfName, flawOfOptions, isObject };

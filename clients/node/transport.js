@@ -236,7 +236,7 @@ class Transport {
 }
 
 function authorization(key) {
-  if (!KEY.test(key)) throw new TypeError("the key must be printable ASCII without spaces");
+  if (typeof key !== "string" || !KEY.test(key)) throw new TypeError("the key must be printable ASCII without spaces");
   return `Bearer ${key}`;
 }
 

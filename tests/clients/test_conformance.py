@@ -153,12 +153,64 @@ async def test_what_another_program_answers_is_an_error_of_the_request(
         await driver.end("return")
 
 
-def test_the_client_for_node_says_how_a_key_is_given(built: Callable[[str], Path]) -> None:
-    told = (
-        "try { new (require('countersink').Client)('http://a', 'csk_x') } catch (error) { console.log(error.message) }"
-    )
-    said = run(program("node"), "-e", told, cwd=built("node"))
-    assert said == "the options must be an object: new Client(url, { key })\n"
+REFUSED: Final = {
+    "new Client(url, 'csk_x')": "the options must be an object: new Client(url, { key })",
+    "new Client(url, ['csk_x'])": "the options must be an object: new Client(url, { key })",
+    "new Client(url, { apiKey: 'csk_x' })": "no option apiKey, only key, interval, most, patience, headers, tls",
+    "new Client(url, { key: null })": "the key must be printable ASCII",
+    "new Client(url, { key: () => undefined, patience: 0 }).get('n')": "the key must be printable ASCII",
+    "new Client(url, { headers: new Map([['a', 'b']]) })": "headers must be an object",
+    "new Client(url, { tls: 'ca.pem' })": "tls must be an object",
+    "new Client(url, { interval: 0.2 })": "interval must be 0, or a number of at least 1; times are in milliseconds",
+    "counters.incr('n', 1, 'order-1')": "the options must be an object: incr(name, by, { id })",
+    "counters.incr('n', 1, { Id: 'order-1' })": "there is no option Id, only id",
+    "counters.incr('n', 1, { idempotencyKey: 'order-1' })": "there is no option idempotencyKey, only id",
+    "counters.flush({ timeout: 5000 })": "timeout must be a number of milliseconds",
+    "counters.close('5000')": "timeout must be a number of milliseconds",
+    "counters.get('n', 0)": "the options must be an object: get(name, { maxAge })",
+    "counters.get('n', { max_age: 0 })": "there is no option max_age, only maxAge",
+    "counters.get('n', { maxAge: '1s' })": "maxAge must be a number of milliseconds",
+    "counters.getMany('t1')": "the names must be in an array: getMany([name, name])",
+    "counters.getMany('t1', 'b1')": "the names must be in an array: getMany([name, name])",
+    "counters.getMany(['t1'], 'b1')": "the options must be an object: getMany([name, name], { maxAge })",
+    "counters.list({ prefix: 'zz:' }).next()": "the prefix must be a string",
+    "counters.list('zz:', 100).next()": "the options must be an object: list(prefix, { page, contains })",
+    "counters.list('zz:', { limit: 1 }).next()": "there is no option limit, only page, contains",
+    "counters.list('zz:', { contains: /z/ }).next()": "contains must be a string",
+    "counters.top({ prefix: 'zz:' }, 2)": "the prefix must be a string",
+    "counters.series('n', 'hour')": 'the options must be an object: series(name, { by: "hour" })',
+    "counters.series('n', new Date())": 'the options must be an object: series(name, { by: "hour" })',
+    "counters.series('n', { begin: new Date() })": "there is no option begin, only by, from, to",
+    "counters.watch('t1', 'b1').next()": "the options must be an object: watch([name, name], { signal })",
+    "counters.watch('t1', AbortSignal.abort()).next()": "must be an object: watch([name, name], { signal })",
+    "counters.watch({ Prefix: 'zz:' }).next()": "there is no option Prefix, only prefix",
+    "counters.watch({ prefix: 7 }).next()": "the prefix must be a string",
+}
+"""Calls of the client for Node that could be taken for something else, and what their errors or warnings say."""
+
+
+def test_the_client_for_node_refuses_what_it_could_take_for_something_else(built: Callable[[str], Path]) -> None:
+    told = """
+        const { Client } = require("countersink");
+        const url = "http://127.0.0.1:1";
+        const calls = CALLS;
+        async function said(call) {
+          const counters = new Client(url, { patience: 0 });
+          const warned = new Promise((resolve) => process.once("warning", ({ message }) => resolve(message)));
+          try {
+            const answer = await call(counters);
+            return counters.dropped === 1 ? await warned : `no error: ${answer}`;
+          } catch (error) {
+            return error.message;
+          }
+        }
+        (async () => {
+          for (const call of calls) console.log(await said(call));
+        })();
+    """.replace("CALLS", f"[{', '.join(f'(counters) => {call}' for call in REFUSED)}]")
+    lines = run(program("node"), "-e", told, cwd=built("node")).splitlines()
+    assert len(lines) == len(REFUSED)
+    assert [(call, line) for (call, part), line in zip(REFUSED.items(), lines, strict=True) if part not in line] == []
 
 
 async def play(scenario: Scenario, command: Built, there: Processes) -> None:

@@ -27,6 +27,8 @@ async function main(): Promise<void> {
   counters.incr("visits", 2n, { id: "x" });
   // @ts-expect-error: a wrong call is an error
   counters.incr(7);
+  // @ts-expect-error: names are in an array
+  await counters.getMany("a");
   const done: boolean = await counters.flush();
   const found: Counter[] = await counters.getMany(["a", "b"], { maxAge: 0 });
   for await (const counter of counters.watch({ prefix: "a" }, { signal: new AbortController().signal })) {
