@@ -1,19 +1,25 @@
-"""What an administrator does in the console: to one counter, and to all under a prefix."""
+"""What an administrator does in the console, after it was said what happens: to one counter, to all under a prefix, and
+to dead letters.
+"""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from shared.model.words import Message
 from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab, use_key
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
-SUBMIT: Final = "document.querySelector('dialog:not(#key-dialog) [type=submit]').click()"
-ASKS: Final = "document.querySelector('dialog:not(#key-dialog)')?.innerText.includes(%r)"
-CLOSED: Final = "!document.querySelector('dialog:not(#key-dialog)')"
+DIALOG: Final = "document.querySelector('dialog:not(#key-dialog)')"
+SUBMIT: Final = f"{DIALOG}.querySelector('[type=submit]').click()"
+ASKS: Final = f"{DIALOG}?.innerText.includes(%r)"
+CLOSED: Final = f"!{DIALOG}"
 LOSES_ANSWERS: Final = """
 window.lost = window.fetch;
 window.fetch = async (...all) => { await lost(...all); throw TypeError("lost") };
@@ -23,8 +29,8 @@ TITLES: Final = "[...document.querySelectorAll('main tbody strong')].map(one => 
 VALUE: Final = "document.querySelector('.value').textContent === %r"
 
 
-def button(label: str) -> str:
-    return f"[...document.querySelectorAll('main button')].find(one => one.textContent === {label!r})"
+def button(label: str, where: str = "document.querySelector('main')") -> str:
+    return f"[...{where}.querySelectorAll('button')].find(one => one.textContent === {label!r})"
 
 
 def fill(field: str, value: str) -> str:
@@ -66,7 +72,7 @@ async def test_a_counter_is_set_reset_and_deleted_after_it_was_said_what_happens
     await tab.until(CLOSED)
     await tab.until("[...document.querySelectorAll('dd')].some(one => one.textContent.startsWith('4'))")
     await tab.run(f"{button('Delete…')}.click()")
-    assert await tab.run("document.querySelector('dialog:not(#key-dialog) [type=submit]').disabled")
+    assert await tab.run(f"{DIALOG}.querySelector('[type=submit]').disabled")
     await see(tab, axe, "delete", tmp_path)
     await tab.run(fill("ask-typed", "page:home"))
     await tab.run(SUBMIT)
@@ -181,6 +187,8 @@ async def test_a_key_that_may_not_change_is_offered_nothing_and_hears_which_scop
     scopes = {"reader": {"scopes": ["read", "write"]}, "admin": {"scopes": ["read", "admin"]}}
     file, keys = keys_file(tmp_path, **scopes)
     async with running(tmp_path, keys_file=str(file)) as service:
+        await tab.go(f"{service.url}/#/dead-letters")
+        await tab.until("document.querySelector('#key-dialog')?.open")
         for key, path in [(key, path) for key in scopes for path in ADMINISTERS]:
             await use_key(tab, service.url, keys[key])
             await tab.go(service.url + path)
@@ -275,3 +283,66 @@ async def test_a_dialog_does_not_stay_over_another_page(service: Service, tab: T
     await tab.until(ASKS % "Set a")
     await tab.run("location.hash = '#/counter/b'")
     await tab.until(CLOSED)
+
+
+REFUSE: Final = (
+    "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'refused%'"
+    " BEGIN SELECT RAISE(ABORT, 'not in this file'); END"
+)
+LETTERS: Final = "document.querySelector('.letters')"
+TOLD: Final = "document.querySelector('[role=status].card').innerText"
+
+
+async def test_dead_letters_are_shown_replayed_and_dropped(
+    service: Service, tab: Tab, axe: str, tmp_path: Path
+) -> None:
+    data = tmp_path / "countersink.db"
+    with closing(sqlite3.connect(data, isolation_level=None)) as db:
+        db.execute(REFUSE)
+        for number in range(3):
+            await service.incr(f"refused:<b>{number}</b>", b'{"delta": 4}')
+            await service.apply()
+        await service.parts.publisher.publish([Message(b"<script>nonsense</script>")])
+        await service.apply()
+        await tab.show(f"{service.url}/#/pipeline", "Dead letters")
+        await tab.until("[...document.querySelectorAll('a')].some(one => one.textContent === 'Dead letters')")
+        await tab.run("[...document.querySelectorAll('a')].find(one => one.textContent === 'Dead letters').click()")
+        await tab.until("document.querySelectorAll('.letters li.card').length === 4")
+        text = await tab.run("document.querySelector('main').innerText")
+        shown = (
+            "4 dead letters.",
+            "not in this file",
+            "refused:<b>1</b> +4",
+            "<script>nonsense</script>",
+            "1 increment",
+        )
+        assert [one for one in shown if one not in text] == []
+        await see(tab, axe, "letters", tmp_path)
+        await tab.run(f"{button('Replay all')}.click()")
+        await tab.until(f"{DIALOG}?.open")
+        assert await tab.run(ASKS % "exactly once")
+        await see(tab, axe, "letters-dialog", tmp_path)
+        await tab.run(f"{button('Replay all', DIALOG)}.click()")
+        await tab.until(f"{TOLD}.includes('4 dead letters left, the first ')")
+        await see(tab, axe, "letters-left", tmp_path)
+        db.execute("DROP TRIGGER rule")
+    await tab.run(f"{button('Drop')}.click()")
+    await tab.until(ASKS % "You cannot undo this.")
+    await tab.run(f"{button('Cancel', DIALOG)}.click()")
+    await tab.until(CLOSED)
+    await tab.run(f"{button('Replay', LETTERS)}.click()")
+    await tab.run(f"{button('Replay', DIALOG)}.click()")
+    await tab.until(f"{TOLD} === '1 increment counted.'")
+    await tab.until("document.querySelectorAll('.letters li.card').length === 3")
+    await tab.run(f"{button('Drop', LETTERS)}.click()")
+    await tab.run(f"{button('Drop for good', DIALOG)}.click()")
+    await tab.until(f"{TOLD} === 'Dropped, with 1 increment.'")
+    await tab.run(f"{button('Replay all')}.click()")
+    await tab.run(f"{button('Replay all', DIALOG)}.click()")
+    await tab.until(f"{TOLD}.includes('1 dead letter left because: ')")
+    await tab.run(f"{button('Drop', LETTERS)}.click()")
+    await tab.run(f"{button('Drop for good', DIALOG)}.click()")
+    await tab.until("document.querySelector('.lead').innerText === 'No dead letters.'")
+    await see(tab, axe, "letters-none", tmp_path)
+    totals = await service.totals()
+    assert sorted(value for value in totals.values() if value) == [4, 4]

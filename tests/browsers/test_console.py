@@ -13,9 +13,9 @@ from shared.wire.codec import encode
 from tests.browsers.chromium import IN_CHROMIUM, Chromium
 from tests.browsers.judging import see
 from tests.browsers.tab import Tab
-from tests.browsers.waiting import until
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
+from tests.world.scraping import until
 
 PAGES: Final = ("home", "pricing", "docs", "blog", "about")
 COUNTS: Final = {

@@ -1,10 +1,13 @@
-"""What the console writes can be read: scales of charts, long numbers and names, and the page of the API."""
+"""What the console writes can be read: scales of charts, long numbers and names, and the page of the API; and nothing
+jumps while values arrive.
+"""
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 
-from tests.browsers.chromium import IN_CHROMIUM
+from tests.browsers.chromium import IN_CHROMIUM, Chromium
 from tests.browsers.tab import Tab
 from tests.http.service import Service, url_name
 
@@ -143,3 +146,63 @@ async def test_the_page_of_the_api_shows_code_as_code(service: Service, tab: Tab
     await tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
     assert await tab.run("document.querySelectorAll('summary code, .rows code').length") > 50
     assert await tab.run("document.querySelector('main').innerText.split('\\n').filter(one => one.includes('`'))") == []
+
+
+MOST_MOVED: Final = 0.02
+OBSERVES: Final = """
+window.shifts = []
+new PerformanceObserver(list => {
+  for (const one of list.getEntries())
+    shifts.push([one.value, ...one.sources.map(source => source.node?.outerHTML ?? "").map(text => text.slice(0, 80))])
+}).observe({ type: "layout-shift", buffered: true })
+"""
+
+
+@pytest.fixture
+async def observed(chromium: Chromium) -> AsyncIterator[Tab]:
+    async with chromium.tab() as it:
+        await it.before(OBSERVES)
+        yield it
+        assert it.flaws == []
+
+
+async def shifted(tab: Tab) -> tuple[float, list[object]]:
+    """How much has moved, and what."""
+    found = await tab.run("new Promise(done => requestAnimationFrame(() => setTimeout(() => done(shifts), 100)))")
+    return sum(one[0] for one in found), found
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        ("/", "[...document.querySelectorAll('td.number')].map(one => one.textContent).join()"),
+        ("/#/counter/page%3Ahome", "document.querySelector('.value')?.textContent"),
+        ("/#/pipeline", "document.querySelector('.flow dd span')?.textContent"),
+        ("/docs", ""),
+    ],
+)
+async def test_nothing_jumps(
+    service: Service, balanced: None, observed: Tab, page: tuple[str, str], size: tuple[int, int]
+) -> None:
+    path, live = page
+    for name in ("home", "blog", "docs"):
+        await service.incr(f"page:{name}", b'{"delta": 987}')
+    await observed.looks(*size, "light")
+    await observed.go(service.url + path)
+    await observed.until("document.getElementById('state')?.textContent === 'Live'")
+    for delta in (1, 1_000) if live else ():
+        await observed.until(f"/\\d/.test({live})")
+        before = await observed.run(live)
+        await service.incr("page:home", b'{"delta": %d}' % delta)
+        await service.apply()
+        await observed.until(f"({live}) !== {before!r}")
+    amount, what = await shifted(observed)
+    assert amount < MOST_MOVED, what
+
+
+async def test_a_jump_would_be_seen(service: Service, observed: Tab) -> None:
+    await observed.show(service.url, "Nothing has been counted yet")
+    assert (await shifted(observed))[0] < MOST_MOVED
+    await observed.run("document.getElementById('main').style.paddingTop = '100px'")
+    assert (await shifted(observed))[0] > MOST_MOVED

@@ -121,26 +121,21 @@ async def test_a_client_keeps_its_promises(
     await play(scenario, command_in(built(language)), there)
 
 
+@pytest.mark.parametrize(
+    ("url", "patience", "said"),
+    [
+        ("http://{0}/v1/", 60.0, "at http://{0}/v1: leave /v1 out of the URL"),
+        ("https://{0}", 0.5, "https://{0} does not speak TLS: write http://{0}, or the port that does"),
+    ],
+    ids=["with the path", "with TLS"],
+)
 @pytest.mark.parametrize("language", BUILDS)
-async def test_a_client_says_what_to_leave_out_of_its_url(
-    language: str, built: Callable[[str], Path], there: Processes
+async def test_a_client_says_what_is_wrong_with_its_url(
+    language: str, url: str, patience: float, said: str, *, built: Callable[[str], Path], there: Processes
 ) -> None:
-    service = await there.start("up", "--port", "0")
-    driver = await Driver.start(command_in(built(language)), {"url": f"{service.url}/v1/"})
-    answer = await driver.do("get", {"name": "a"})
-    assert f"at {service.url}/v1: leave /v1 out of the URL" in answer["error"]
-    await driver.end("return")
-
-
-@pytest.mark.parametrize("language", BUILDS)
-async def test_a_client_says_that_the_service_does_not_speak_tls(
-    language: str, built: Callable[[str], Path], there: Processes
-) -> None:
-    service = await there.start("up", "--port", "0")
-    url = service.url.replace("http://", "https://")
-    driver = await Driver.start(command_in(built(language)), {"url": url, "patience": 0.5})
-    answer = await driver.do("get", {"name": "a"})
-    assert f"{url} does not speak TLS: write {service.url}, or the port that does" in answer["error"]
+    host = (await there.start("up", "--port", "0")).url.removeprefix("http://")
+    driver = await Driver.start(command_in(built(language)), {"url": url.format(host), "patience": patience})
+    assert said.format(host) in (await driver.do("get", {"name": "a"}))["error"]
     await driver.end("return")
 
 

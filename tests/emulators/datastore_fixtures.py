@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+from countersink_server.cli.audit import Line, look
 from deploy.emulators import gcloud_environment
 from deploy.processes import free_port
 from shared.datastore.client import DatastoreClient
@@ -158,3 +159,10 @@ async def insist(store: DatastoreStore, one: Commit) -> None:
             await asyncio.sleep(0.01)
         else:
             return
+
+
+async def audited(store: DatastoreStore, counter: str = "a") -> Line:
+    """What an audit finds of one counter."""
+    with closing(await look(store, [counter], 0.0)) as ledger:
+        (line,) = ledger.lines()
+    return line

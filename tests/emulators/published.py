@@ -2,12 +2,15 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+import pytest
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import datastore
+
+from tests.emulators.datastore_fixtures import Datastore
 
 CONFIG: Final = "GeneralCounterShardConfig"
 SHARD: Final = "GeneralCounterShard"
@@ -83,6 +86,14 @@ class Database:
 
     def close(self) -> None:
         self.client.close()
+
+
+@pytest.fixture
+def old(datastore: Datastore) -> Iterator[Database]:
+    """What the old application has for itself."""
+    database = Database(datastore.host, datastore.place.project)
+    yield database
+    database.close()
 
 
 class Ndb:

@@ -101,6 +101,12 @@ class Pubsub:
         request = types.DeleteSubscriptionRequest.pb()(subscription=name or self.place.subscription)
         await self.change("Subscriber/DeleteSubscription", request)
 
+    async def seek(self, instant: int, name: str = "") -> None:
+        """What was published since then, in seconds since 1970, comes again: `gcloud pubsub subscriptions seek`."""
+        request = types.SeekRequest.pb()(subscription=name or self.place.subscription)
+        request.time.FromSeconds(instant)
+        await self.change("Subscriber/Seek", request)
+
     async def put_schema(self) -> None:
         """On the topic: it takes no envelope of ours then."""
         parent, name = f"projects/{self.place.project}", f"s-{uuid4().hex}"

@@ -14,14 +14,17 @@ from typing import Any, Final
 import pytest
 
 from deploy.processes import free_port
+from shared.config.settings import Settings
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.membership import Membership, new_member
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Envelope
 from shared.ports.store import SpoolFile
+from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
-from shared.runtime.clock import SystemClock
+from shared.runtime.clock import Clock, SystemClock
+from shared.wiring.files import Queue, open_spool
 from tests.emulators.proxy import Proxy, proxy
 from tests.needs import program
 from tests.world.memory.fleet import MemoryFleetBook
@@ -122,6 +125,15 @@ async def until_inexact(*overlays: RedisOverlay) -> None:
         await until(partial(inexact, overlay))
 
 
+def member_of(overlay: RedisOverlay) -> Member:
+    assert overlay._member is not None
+    return overlay._member
+
+
+def id_of(overlay: RedisOverlay) -> str:
+    return member_of(overlay).membership.id
+
+
 def keys(*names: str) -> set[str]:
     return {key_of_envelope(name) for name in names}
 
@@ -152,6 +164,15 @@ def redis(start_redis: Start) -> RedisServer:
 async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
     async with proxy(redis.host) as network:
         yield network
+
+
+def spool_in(folder: Path, clock: Clock) -> Queue:
+    """A spool of an ingest on Pub/Sub, in a file in this folder."""
+    file = str(folder / "spool.db")
+    settings = Settings(broker="pubsub://p/likes?subscription=flushers", spool=file, spool_disk="durable")
+    spool = open_spool(settings, clock, "test", makes=True)
+    assert spool is not None
+    return spool
 
 
 def through(network: Proxy) -> str:
@@ -213,9 +234,13 @@ class Fleet:
         overlay._member = None
         await overlay.close()
 
+    async def leave(self, overlay: RedisOverlay) -> None:
+        self.overlays.remove(overlay)
+        await overlay.close()
+
     async def close(self) -> None:
-        for overlay in self.overlays:
-            await overlay.close()
+        while self.overlays:
+            await self.leave(self.overlays[0])
 
 
 @pytest.fixture

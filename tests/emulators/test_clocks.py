@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from google.pubsub_v1 import types
 
 from countersink import AsyncClient
 from shared.model.receipts import DAY as MS_A_DAY
@@ -182,9 +181,7 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
         raised = await started.start("flusher", "--port", "0", COUNTERSINK_RETENTION="2592000")
         pubsub = Pubsub(started.environment["PUBSUB_EMULATOR_HOST"])
         subscription = started.environment["COUNTERSINK_BROKER"].rpartition("=")[2]
-        seek = types.SeekRequest.pb()(subscription=f"projects/{pubsub.place.project}/subscriptions/{subscription}")
-        seek.time.FromSeconds(1)
-        await pubsub.change("Subscriber/Seek", seek)
+        await pubsub.seek(1, f"projects/{pubsub.place.project}/subscriptions/{subscription}")
 
         async def buried() -> bool:
             time.move_all(1)

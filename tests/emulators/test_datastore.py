@@ -1,13 +1,15 @@
-"""The store in Datastore, held to the contracts."""
+"""The store in Datastore, held to the contracts; and what is beyond them, such as a commit whose answer was lost."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import COUNT, integer
 from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Instant, StoreMillis
-from shared.model.errors import RefusedError, ShardFullError, TransientError
+from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.finding import AppliedContract, RankedContract
@@ -15,6 +17,7 @@ from tests.contracts.removals import RemovalContract
 from tests.contracts.store import LATER, ShardContract, commit, total
 from tests.contracts.suites import StoreSuites
 from tests.emulators.datastore_fixtures import Datastore, insist
+from tests.emulators.proxy import Proxy, proxy
 
 
 class InTurn:
@@ -174,3 +177,68 @@ async def test_an_instant_that_has_not_come_yet_is_waited_for(datastore: Datasto
     assert integer(found.entities[0].entity, COUNT) == 1
     with pytest.raises(TransientError, match="future"):
         await client.look_up([datastore.place.shard("a", 0)], read_time=Instant(now + 60_000_000))
+
+
+async def lose_the_answer(
+    store: DatastoreStore, client: DatastoreClient, wire: Proxy, same: Commit, direct: DatastoreStore
+) -> asyncio.Future[Instant]:
+    """Begin to apply, and return when the store has it and the one who waits does not know."""
+    send = client._stubs["Commit"]
+
+    def send_and_lose(*arguments: Any, **named: Any) -> Any:
+        wire.lose_answers()
+        return send(*arguments, **named)
+
+    for _ in range(10):
+        client._stubs["Commit"] = send_and_lose
+        waiting = asyncio.ensure_future(store.apply(same))
+        for _ in range(50):
+            if (await direct.receipts([same.receipts[0].key])).found:
+                client._stubs["Commit"] = send
+                assert not waiting.done()
+                return waiting
+            await asyncio.sleep(0.02)
+        client._stubs["Commit"] = send
+        wire.cut()  # it was refused for contention with our looks, and that was lost
+        await asyncio.wait([waiting])
+    pytest.fail("it was never applied")
+
+
+async def test_a_commit_whose_answer_was_lost_counts_once(datastore: Datastore) -> None:
+    direct = await datastore.store()
+    await direct.apply(commit(("a", 1)))
+    async with proxy(datastore.host) as wire:
+        client = datastore.client(wire.address)
+        store = await datastore.store(client)
+        same = commit(("a", 10), ("b", 10), keys=("lost",))
+        waiting = await lose_the_answer(store, client, wire, same, direct)
+        wire.cut()
+        with pytest.raises(TransientError) as lost:
+            await waiting
+        assert lost.value.__cause__ is not None
+        async with asyncio.timeout(30):
+            while True:  # with jitter the channel waits up to some seconds before it connects again
+                try:
+                    await store.apply(same)
+                except AlreadyAppliedError:
+                    break
+                except TransientError:
+                    await asyncio.sleep(0.05)
+        assert (await store.receipts(["lost"])).found["lost"].state == "applied"
+        await store.apply(commit(("a", 100)))
+        assert (await total(direct, "a"), await total(direct, "b")) == (111, 10)
+
+
+async def test_a_cancelled_commit_is_found_by_its_receipt(datastore: Datastore) -> None:
+    """Whoever cancels knows as little as one whose answer was lost."""
+    direct = await datastore.store()
+    async with proxy(datastore.host) as wire:
+        client = datastore.client(wire.address)
+        store = await datastore.store(client)
+        same = commit(("a", 10), keys=("cancelled",))
+        waiting = await lose_the_answer(store, client, wire, same, direct)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        with pytest.raises(AlreadyAppliedError):
+            await direct.apply(same)
+        assert await total(direct, "a") == 10

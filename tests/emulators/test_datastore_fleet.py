@@ -11,16 +11,11 @@ from tests.contracts.fleets import FleetContract, Shared
 from tests.emulators.datastore_fixtures import Datastore
 
 
-async def shared_on(datastore: Datastore) -> Shared:
-    store, other = await datastore.store(), await datastore.store()
-    one, two = (DatastoreFleetBook(one._client) for one in (store, other))
-    return Shared(one, two, store)
-
-
 class TestFirestore(FleetContract):
     @pytest.fixture
     async def shared(self, datastore: Datastore) -> Shared:
-        return await shared_on(datastore)
+        store, other = await datastore.store(), await datastore.store()
+        return Shared(DatastoreFleetBook(store._client), DatastoreFleetBook(other._client), store)
 
 
 @pytest.mark.parametrize(

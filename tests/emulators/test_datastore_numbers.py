@@ -2,7 +2,7 @@
 
 import pytest
 
-from countersink_server.cli.audit import AGREES, DIFFERS, judge, look
+from countersink_server.cli.audit import AGREES, DIFFERS, judge
 from shared.counters.reader import Reader
 from shared.counters.setter import ChangeRequest, Setter
 from shared.datastore.keys import COUNT, NUM_SHARDS, said
@@ -11,7 +11,7 @@ from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
 from shared.model.words import Receipt, Total
 from tests.contracts.store import commit
-from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.datastore_fixtures import Datastore, audited
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.exact_overlay import ExactOverlay
 
@@ -37,9 +37,7 @@ async def test_a_whole_number_stored_as_a_double_is_that_number(datastore: Datas
     await datastore.put(datastore.place.config("a"), {NUM_SHARDS: {"double_value": 1.0}})
     assert await store.shards(["a"]) == {"a": 1}
     assert (await total(store)).value == 42
-    ledger = await look(store, ["a"], 0.0)
-    (line,) = ledger.lines()
-    ledger.close()
+    line = await audited(store)
     assert (line.held, line.flaw, judge(line, 0.0).mark == AGREES) == (42, "", False)
 
 
@@ -65,9 +63,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     assert caplog.messages.count(logged) == 1
     with pytest.raises(InexactError, match="is no whole number"):
         await Setter(reader, store, overlay, clock, Millis(10**9)).set("a", ChangeRequest("set", 7))
-    ledger = await look(store, ["a"], 0.0)
-    (line,) = ledger.lines()
-    ledger.close()
+    line = await audited(store)
     verdict = judge(line, 0.0)
     assert (verdict.mark, flaw in verdict.said) == (DIFFERS, True)
 

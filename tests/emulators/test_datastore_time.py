@@ -1,21 +1,29 @@
 """Datastore tells the time, keeps promises, and refuses by itself what was too long on its way."""
 
+import asyncio
 import time
 from dataclasses import replace
 
 import pytest
 
 from shared.datastore.commit import TRANSACTION
+from shared.datastore.store import DatastoreStore
 from shared.model.buckets import Millis, StoreMillis, WallSeconds
 from shared.model.errors import LateError, TransientError
 from shared.model.receipts import DAY, Promise
-from shared.model.words import Bounds
+from shared.model.words import Bounds, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from shared.runtime.clock import Skew, SystemClock
-from tests.contracts.store import commit, total
+from tests.contracts.store import LATER, commit, total
 from tests.emulators.datastore_fixtures import Datastore
 
 pytestmark = pytest.mark.timeout(240)
+
+BURSTS = 3
+AT_ONCE = 60
+RECEIPTS = 150
+REFUSED = 60_000
+"""Microseconds. The emulator refuses what is further than 50 ms ahead of its clock."""
 
 
 class Ahead(SystemClock):
@@ -93,3 +101,37 @@ def test_a_clock_that_is_far_off_is_said_once_with_what_to_do(caplog: pytest.Log
     assert said.startswith("this machine's clock is 216.0 hours ahead of the store's clock: set it right")
     skew.saw(1.0)
     assert caplog.messages[1] == "this machine's clock agrees with the store's clock again"
+
+
+async def move(store: DatastoreStore, key: str) -> str | None:
+    """Move 1 from one counter to another. Returns the key, or None if the emulator refused it: these are many at once,
+    each locks the same entities.
+    """
+    receipts = [Receipt(key, LATER), *(Receipt(f"{key}-{number}", LATER) for number in range(RECEIPTS))]
+    try:
+        await store.apply(Commit(tuple(receipts), (ShardAdd("a", 0, -1, 1), ShardAdd("b", 0, 1, 1))))
+    except TransientError:
+        return None
+    return key
+
+
+async def test_in_bursts_of_commits_snapshots_are_whole_and_of_an_instant_that_has_come(datastore: Datastore) -> None:
+    """The emulator stamps commits on one entity ahead of its own clock."""
+    store, client = await datastore.store(), datastore.clients[0]
+
+    async def read(keys: list[str]) -> set[str]:
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(["a", "b"], keys)
+        look = client.request("Lookup")
+        look.keys.append(datastore.place.shard("a", 0))
+        look.read_options.read_time.FromMicroseconds(snapshot.time + REFUSED)
+        await client._call("Lookup", look)
+        assert -totals["a"].value == totals["b"].value
+        return {*applied}
+
+    for burst in range(BURSTS):
+        keys = [f"{burst}-{number}" for number in range(AT_ONCE)]
+        moves = asyncio.gather(*(move(store, key) for key in keys))
+        while not moves.done():
+            await read(keys)
+        assert {*filter(None, await moves)} <= await read(keys)

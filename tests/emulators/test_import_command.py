@@ -62,8 +62,8 @@ def write(old: OldDatabase) -> None:
                 old.put(old.key(SHARD, f"c{number}-shard0"), Name=f"c{number}", Count=number)
 
 
-async def test_killed_again_and_again_all_is_added_once(datastore: Datastore, tmp_path: Path) -> None:
-    old, file = OldDatabase(datastore.host, datastore.place.project), tmp_path / "countersink.db"
+async def test_killed_again_and_again_all_is_added_once(datastore: Datastore, old: OldDatabase, tmp_path: Path) -> None:
+    file = tmp_path / "countersink.db"
     await asyncio.to_thread(write, old)
     async with proxy(datastore.host) as wire:
         command = Command(old, COUNTERSINK_BROKER=f"sqlite:///{file}", DATASTORE_EMULATOR_HOST=wire.address)
@@ -92,7 +92,6 @@ async def test_killed_again_and_again_all_is_added_once(datastore: Datastore, tm
             0,
             f"counters: {NUMBER}; added to 0 of them, +0 in all; {NUMBER} unchanged, 0 not imported\n",
         )
-    old.close()
 
 
 async def agrees(file: Path) -> bool:
@@ -109,8 +108,7 @@ def marks(db: sqlite3.Connection) -> int:
     return int(number)
 
 
-async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: Datastore) -> None:
-    old = OldDatabase(datastore.host, datastore.place.project)
+async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: Datastore, old: OldDatabase) -> None:
     for name, count in (("a", 5), ("b", "text")):
         await asyncio.to_thread(old.put, old.key(SHARD, name), Name=name, Count=count)
     store = f"datastore://{datastore.place.project}?namespace={datastore.place.namespace}"
@@ -137,4 +135,3 @@ async def test_into_datastore_and_what_can_not_be_imported_fails_it(datastore: D
     same = await command.run("import", "--variant", "ndb", "--from", store)
     assert same.code == 1
     assert "are the same place" in same.lines[0]
-    old.close()

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,18 +21,10 @@ from shared.wiring.datastore import source_of
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
-from tests.emulators.test_audit import verdicts
+from tests.emulators.test_datastore_accounts import verdicts
 
 NAMES = ("a", "a1", "a-1", "b/ü \N{SNOWMAN}", "\uffee", "\U0001f600")
 """The last two are in another order in UTF-16; and shards of the first three are hard to tell apart."""
-
-
-@pytest.fixture
-def old(datastore: Datastore) -> Iterator[Database]:
-    """What the old application has for itself."""
-    database = Database(datastore.host, datastore.place.project)
-    yield database
-    database.close()
 
 
 @asynccontextmanager
@@ -126,13 +118,11 @@ async def test_kinds_that_the_server_lists_are_counters(datastore: Datastore, ol
     old.close()
 
 
-async def test_who_lists_no_kinds_says_what_to_do(datastore: Datastore) -> None:
-    old = Database(datastore.host, datastore.place.project)
+async def test_who_lists_no_kinds_says_what_to_do(datastore: Datastore, old: Database) -> None:
     async with source_in(old, datastore.host, "java") as source:
         with pytest.raises(ExceptionGroup) as failed:
             await imported(source, await datastore.store())
     assert failed.group_contains(SettingsError, match="name each counter with --name")
-    old.close()
 
 
 async def test_two_imports_at_once(datastore: Datastore, old: Database) -> None:

@@ -43,33 +43,31 @@ from tests.world.series import ALL_KEPT
 PAGE = 30
 
 
-async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
-    client = client or datastore.client()
-    return DatastoreJobs(client)
+def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
+    return DatastoreJobs(client or datastore.client())
 
 
-class TestExports:
-    async def test_exports_have_a_limit_of_which_an_owner_may_have_a_part(self, datastore: Datastore) -> None:
-        jobs = DatastoreJobs(datastore.client(), most_exports=8)
-        export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
-        outcomes = await asyncio.gather(
-            *(jobs.create(export._replace(id=f"me/{number}")) for number in range(5)), return_exceptions=True
-        )
-        assert sum(isinstance(one, ShareError) for one in outcomes) == 3
-        for number in range(8):
-            await jobs.create(export._replace(id=f"{number}"))
-        await jobs.create(export._replace(id="you/0"))
-        for id_, said in (("me/a", "the owner 'me' may have 2 of them, and 2 are kept"), ("a", "8 exports, and 8 are")):
-            with pytest.raises(ShareError, match=said) as refused:
-                await jobs.create(export._replace(id=id_))
-            assert refused.value.retry_after > 3_600
-        await jobs.create(JOB._replace(id="me/another-kind"))
-        await jobs.end("3", DONE, 1_600)
-        with pytest.raises(ShareError):
-            await jobs.create(export._replace(id="a"))
-        await jobs.discard("3", 1_600, "deleted", 10)
-        assert (await jobs.create(export._replace(id="a")))[1]
-        assert not (await jobs.create(export._replace(id="a")))[1]
+async def test_exports_have_a_limit_of_which_an_owner_may_have_a_part(datastore: Datastore) -> None:
+    jobs = DatastoreJobs(datastore.client(), most_exports=8)
+    export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
+    outcomes = await asyncio.gather(
+        *(jobs.create(export._replace(id=f"me/{number}")) for number in range(5)), return_exceptions=True
+    )
+    assert sum(isinstance(one, ShareError) for one in outcomes) == 3
+    for number in range(8):
+        await jobs.create(export._replace(id=f"{number}"))
+    await jobs.create(export._replace(id="you/0"))
+    for id_, said in (("me/a", "the owner 'me' may have 2 of them, and 2 are kept"), ("a", "8 exports, and 8 are")):
+        with pytest.raises(ShareError, match=said) as refused:
+            await jobs.create(export._replace(id=id_))
+        assert refused.value.retry_after > 3_600
+    await jobs.create(JOB._replace(id="me/another-kind"))
+    await jobs.end("3", DONE, 1_600)
+    with pytest.raises(ShareError):
+        await jobs.create(export._replace(id="a"))
+    await jobs.discard("3", 1_600, "deleted", 10)
+    assert (await jobs.create(export._replace(id="a")))[1]
+    assert not (await jobs.create(export._replace(id="a")))[1]
 
 
 class TestPubsubTasks(TasksContract):
@@ -112,7 +110,7 @@ class KilledNowAndThen:
     async def live(self, seconds: float | None) -> None:
         client: WatchedClient = self._pubsub.client()
         tasks = PubsubTasks(client, self._pubsub.place, lease=LEASE)
-        jobs, store = await jobs_in(self._datastore), await self._datastore.store()
+        jobs, store = jobs_in(self._datastore), await self._datastore.store()
         clock = self._datastore.clock
         overlay = ProcessOverlay(clock)
         visits: dict[str, Visit] = {ADD: Adding(store, Reader(store, overlay, clock, 0), overlay, exact=False)}
@@ -136,13 +134,13 @@ class TestDatastoreJobs(JobsContract):
 
     @pytest.fixture
     async def jobs(self, datastore: Datastore) -> DatastoreJobs:
-        return await jobs_in(datastore)
+        return jobs_in(datastore)
 
     async def test_a_torn_look_does_not_finish_a_job(self, datastore: Datastore) -> None:
         """A task opened two and one of these is done: whoever misses the first of both sees none open."""
         client = TearingClient(datastore.place, datastore.clock, datastore.host)
         datastore.clients.append(client)
-        jobs = await jobs_in(datastore, client)
+        jobs = jobs_in(datastore, client)
         books = iter((1, 2))
         jobs._pick = lambda _: next(books)
         await jobs.create(JOB)
@@ -157,7 +155,7 @@ class TestDatastoreJobs(JobsContract):
 
     async def test_an_earlier_build_leaves_exports_by_time_to_newer_ones(self, datastore: Datastore) -> None:
         """It does jobs whose kinds it knows, and it would export totals."""
-        jobs, client, place = await jobs_in(datastore), datastore.client(), datastore.place
+        jobs, client, place = jobs_in(datastore), datastore.client(), datastore.place
         export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
         for id_, span in (("totals", None), ("hours", Span("hour", 5))):
             await jobs.create(export._replace(id=id_, span=span))
@@ -167,7 +165,7 @@ class TestDatastoreJobs(JobsContract):
             assert (await standing(jobs, id_)).job == export._replace(id=id_, span=span)
 
     async def test_counts_by_time_are_exported(self, datastore: Datastore) -> None:
-        store, jobs, clock = await datastore.store(), await jobs_in(datastore), SystemClock()
+        store, jobs, clock = await datastore.store(), jobs_in(datastore), SystemClock()
         overlay, tasks = ExactOverlay(clock), LeasedTasks(clock)
         hour = int(clock.now()) // 3_600 * HOUR
         names = [f"p:{number:02}" for number in range(25)]
@@ -204,7 +202,7 @@ class TestDatastoreJobs(JobsContract):
         reader, compactor = Reader(store, overlay, clock, 0), Compactor(store, clock, DAY)
         fleet = []
         for _ in range(3):
-            jobs = await jobs_in(datastore)
+            jobs = jobs_in(datastore)
             starter = JobStarter(jobs, tasks, overlay, compactor, later, store=store, receipts_live=Millis(16 * DAY))
             fleet.append(DailyExpiry((ExpireRule("p:", 400),), jobs, starter, later))
         await asyncio.gather(*(one.look() for one in fleet))
@@ -245,7 +243,7 @@ class TestDatastoreJobs(JobsContract):
             adds = [ShardAdd(name, 0, 1, 1) for name in names[begin : begin + 100]]
             await store.apply(Commit((Receipt(f"k{begin}", LATER),), tuple(adds)))
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
-        jobs = await jobs_in(datastore)
+        jobs = jobs_in(datastore)
         overlay, compactor = ExactOverlay(clock), Compactor(store, clock, DAY)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=Millis(16 * DAY))
         await starter.start(ADD, "p:", 10, id_="j")

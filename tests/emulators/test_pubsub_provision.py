@@ -68,9 +68,7 @@ async def test_what_was_published_while_no_subscription_was_there_is_rescued_by_
     await empty_pubsub.delete_subscription()
     await empty_pubsub.publisher().publish([message(2)])
     await provision(client, place, lease=60.0, retention=WEEK)
-    seek = types.SeekRequest.pb()(subscription=place.subscription)
-    seek.time.FromSeconds(int(time.time()) - 60)
-    await empty_pubsub.change("Subscriber/Seek", seek)
+    await empty_pubsub.seek(int(time.time()) - 60)
     assert numbers(await pull_all(empty_pubsub.subscription(), 2)) == [1, 2]
 
 

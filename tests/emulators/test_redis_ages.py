@@ -16,9 +16,8 @@ from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from shared.wire.codec import encode
-from shared.wiring.files import open_spool
 from shared.wiring.process import redis_overlay
-from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
+from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, spool_in, until_exact
 from tests.world.memory.store import MemoryStore
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
@@ -150,11 +149,7 @@ async def test_one_whose_receipt_is_found_is_settled_and_then_exact(fleet: Fleet
 async def test_a_row_of_a_spool_is_as_old_as_when_it_was_taken(fleet: Fleet, time: LaterClock, tmp_path: Path) -> None:
     """It may have been published then, and applied since."""
     await promise(fleet, SMALL, DEFAULT)
-    settings = Settings(
-        broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
-    )
-    spool = open_spool(settings, time, "test", makes=True)
-    assert spool is not None
+    spool = spool_in(tmp_path, time)
     await spool.publisher.publish([encode(Envelope("row", {"a": 1}))])
     time.ahead = 2 * 86_400.0
     ingest = await fleet.process(spool=spool)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.membership import JOINED, OWES
 from shared.model.buckets import Instant, StoreMillis
@@ -17,13 +16,11 @@ from shared.model.errors import InexactError, OverloadedError, SettingsError, Tr
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd, divided
-from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import FENCE, WRITE, Script
 from shared.redis.server import AwayError
 from shared.wire.codec import encode
 from shared.wiring.doctor import FleetSetup
-from shared.wiring.files import open_spool
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
@@ -31,8 +28,11 @@ from tests.emulators.redis_fixtures import (
     Start,
     accept,
     exact,
+    id_of,
     keys,
+    member_of,
     names_in,
+    spool_in,
     through,
     until_exact,
     until_inexact,
@@ -43,18 +43,9 @@ SOON = 0.5
 """Seconds in which a process of these tests looks at the fleet."""
 
 
-def member_of(overlay: RedisOverlay) -> Member:
-    assert overlay._member is not None
-    return overlay._member
-
-
 def lose_lock(folder: Path, member: str) -> None:
     (lock,) = folder.glob(f"*.{member}.*")
     lock.unlink()
-
-
-def id_of(overlay: RedisOverlay) -> str:
-    return member_of(overlay).membership.id
 
 
 async def test_one_that_is_cut_off_accepts_and_is_seen_when_it_is_back(fleet: Fleet, network: Proxy) -> None:
@@ -202,8 +193,7 @@ async def test_one_that_leaves_is_not_missed(fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
     await accept(one, "e")
     await one.settle(keys("e"), Instant(7))
-    fleet.overlays.remove(one)
-    await one.close()
+    await fleet.leave(one)
     assert await exact(two)
     assert (await fleet.fleet()).members.keys() == {id_of(two)}
 
@@ -309,11 +299,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
 ) -> None:
     """No process has to be started for that. The lock files may be `lost`: somebody has moved the file alone."""
     monkeypatch.setattr("shared.redis.member.STRUCK_AFTER", 0.3)
-    settings = Settings(
-        broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
-    )
-    spools = [open_spool(settings, fleet.clock, "test", makes=True) for _ in range(2)]
-    first, second = [spool for spool in spools if spool is not None]
+    first, second = [spool_in(tmp_path, fleet.clock) for _ in range(2)]
     one, two = await fleet.process(through(network), spool=first), await fleet.process(spool=second)
     await until_exact(two)
     network.close()
@@ -504,8 +490,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
     await accept(two, "new")
     assert (await names_in(two))[1] is False
     assert (await names_in(one))[1] is False, "who can't reach it answers apart"
-    fleet.overlays.remove(one)
-    await one.close()
+    await fleet.leave(one)
     for _ in range(20):
         assert not await exact(two)
         await asyncio.sleep(0.05)
@@ -579,7 +564,6 @@ async def test_two_masters(redis: RedisServer, start_redis: Start, fleet: Fleet)
             assert any(name.endswith(f"-{id(overlay)}") for name in answered)
         assert (await names_in(one))[0] == keys(*answered)
         await fleet.close()
-        fleet.overlays.clear()
 
 
 @pytest.mark.parametrize("settled", [True, False])

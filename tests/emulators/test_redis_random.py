@@ -22,7 +22,7 @@ from shared.model.receipts import DAY, key_of_set
 from shared.model.words import Commit, Envelope, Increment, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
-from tests.emulators.redis_fixtures import Fleet, RedisServer
+from tests.emulators.redis_fixtures import Fleet, RedisServer, id_of
 from tests.interleavings.simulation.history import History
 from tests.interleavings.steps.changes import BASE, ChangedStore
 from tests.world.scraping import until
@@ -122,7 +122,7 @@ class Disorder:
         self, process: Process, counters: list[str], max_age: float | None, *, at_rest: bool = False
     ) -> bool:
         """Whether all of it was exact: the history knows what must be in it then."""
-        reader = member_of(process.overlay)
+        reader = id_of(process.overlay)
         before = {name: self.history.before(name, reader) for name in counters}
         readings = await process.reader.read(counters, max_age)
         for one in readings:
@@ -183,7 +183,7 @@ class Disorder:
         for task in process.tasks:
             task.cancel()
         await asyncio.gather(*process.tasks, return_exceptions=True)
-        name = member_of(process.overlay)
+        name = id_of(process.overlay)
         await self.fleet.crash(process.overlay)
         self.gone[name] = time.time()
         self.processes[index] = await self.process(self.networks[index])
@@ -251,11 +251,6 @@ class Disorder:
         witness.cancel()
 
 
-def member_of(overlay: RedisOverlay) -> str:
-    assert overlay._member is not None
-    return overlay._member.membership.id
-
-
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.fleet.membership.LOOK_MARGIN", 0.05)
@@ -268,4 +263,3 @@ async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monke
         assert disorder.history.exact
         assert disorder.store.changes
         await fleet.close()
-        fleet.overlays.clear()

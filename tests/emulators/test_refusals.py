@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from google.pubsub_v1 import types
 
 from ingest.accept.spool import PAUSE, Spool
 from shared.model.errors import BrokerRejectedError, TransientError
@@ -181,9 +180,7 @@ async def test_a_deleted_subscription_is_said_and_its_successor_gets_everything(
         assert answer.status == 503
     done = await asyncio.to_thread(run, "provision", cwd=None, **settings)
     assert done.code == 0, done
-    seek = types.SeekRequest.pb()(subscription=pubsub.place.subscription)
-    seek.time.FromSeconds(begun - 1)
-    await pubsub.change("Subscriber/Seek", seek)
+    await pubsub.seek(begun - 1)
 
     async def taken() -> bool:
         accepted.append((await post(session, ingest.url, len(accepted)))[0])

@@ -279,19 +279,15 @@ async def test_the_older_emulator_is_refused(empty_pubsub: Pubsub, older_host: s
 
 
 @pytest.mark.parametrize("variable", ["PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"])
-async def test_a_server_that_is_away_is_said_and_the_rest_is_looked_at(ready: Cloud, variable: str) -> None:
-    failed, _ = await ready.doctor(**{variable: "127.0.0.1:1"})
-    (line,) = failed
-    assert f"look at {variable}=127.0.0.1:1" in line
-
-
-@pytest.mark.parametrize("variable", ["PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"])
-async def test_a_server_that_says_nothing_is_not_waited_for_long(ready: Cloud, nowhere: str, variable: str) -> None:
-    begun = time.monotonic()
-    failed, _ = await ready.doctor(**{variable: nowhere})
-    assert time.monotonic() - begun < 25
-    (line,) = failed
-    assert f"look at {variable}={nowhere}" in line
+async def test_a_server_that_is_away_or_says_nothing_is_soon_said_and_the_rest_is_looked_at(
+    ready: Cloud, nowhere: str, variable: str
+) -> None:
+    for host in ("127.0.0.1:1", nowhere):
+        begun = time.monotonic()
+        failed, _ = await ready.doctor(**{variable: host})
+        assert time.monotonic() - begun < 25
+        (line,) = failed
+        assert f"look at {variable}={host}" in line
 
 
 async def test_without_a_broker_they_start_all_the_same(ready: Cloud) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -9,10 +10,11 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import aiohttp
 
+from countersink import AsyncClient
 from tests.cli.running import Done, run
 from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
@@ -132,3 +134,35 @@ async def count(url: str, times: int = 1, counter: str = "a", query: str = "") -
         for _ in range(times):
             async with session.post(f"{url}/v1/counters/{counter}{query}") as response:
                 assert response.status in {200, 202}, await response.text()
+
+
+async def value(url: str, counter: str = "a", max_age: float | None = None) -> tuple[int, bool]:
+    """And whether it is exact."""
+    async with AsyncClient(url, patience=60) as client:
+        read = await client.get(counter, max_age=max_age)
+    return read.value, read.exact
+
+
+async def total(url: str, counter: str) -> int:
+    """The value, which must be exact."""
+    found, exact = await value(url, counter, 0)
+    assert exact
+    return found
+
+
+async def accept(session: aiohttp.ClientSession, urls: Sequence[str], deltas: Mapping[str, int], key: str) -> None:
+    """Send it until it is accepted, by any of them: some may be away."""
+    asked: dict[str, Any] = {"json": {"counters": deltas}, "headers": {"Idempotency-Key": key}}
+    async with asyncio.timeout(60):
+        for url in itertools.cycle(urls):
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.post(f"{url}/v1/increments", timeout=aiohttp.ClientTimeout(5), **asked) as answer:
+                    if answer.status == 202:
+                        return
+            await asyncio.sleep(0.01)
+
+
+async def series(session: aiohttp.ClientSession, url: str, name: str, query: str) -> Any:
+    async with session.get(f"{url}/v1/counters/{name}/series?{query}") as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()

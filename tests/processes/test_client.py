@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from countersink import AsyncClient
 from countersink.sender import AT_EXIT
 from tests.meta.checkout import ROOT
-from tests.processes.harness import Processes, Running, processes
+from tests.processes.harness import Processes, Running, processes, total
 
 UP = ("up", "--port")
 
@@ -24,13 +23,6 @@ UP = ("up", "--port")
 async def there(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path / "data", tmp_path / "log", COUNTERSINK_FLUSH_INTERVAL="0.05") as it:
         yield it
-
-
-async def total(url: str, name: str) -> int:
-    async with AsyncClient(url, patience=60) as client:
-        counter = await client.get(name, max_age=0)
-    assert counter.exact
-    return counter.value
 
 
 def program(text: str, *arguments: str, at_exit: float = 60.0) -> subprocess.Popen[str]:

@@ -17,9 +17,8 @@ from typing import Final
 import aiohttp
 import pytest
 
-from countersink import AsyncClient
 from tests.meta.checkout import ROOT
-from tests.processes.harness import Running, processes
+from tests.processes.harness import Running, processes, total
 
 pytestmark = pytest.mark.check  # Celery, Django, FastAPI, Flask, Gunicorn and Uvicorn
 
@@ -125,11 +124,6 @@ async def ask(line: str, name: str) -> None:
         await asyncio.gather(*(one() for _ in range(REQUESTS)))
 
 
-async def total(service: Running, name: str) -> int:
-    async with AsyncClient(service.url) as client:
-        return (await client.get(name, max_age=0)).value
-
-
 @pytest.mark.parametrize("module", ["pages", "django_pages"])
 async def test_gunicorn_forks_an_application_that_has_a_client(service: Running, tmp_path: Path, module: str) -> None:
     """Workers are replaced meanwhile, each after 7 requests."""
@@ -138,17 +132,17 @@ async def test_gunicorn_forks_an_application_that_has_a_client(service: Running,
         await ask(await until(gunicorn, "Listening at"), "home")
         said = await end(gunicorn)
         assert gunicorn.returncode == 0, said
-    assert await total(service, "page:home") == REQUESTS
-    assert await total(service, "loaded") == 1
+    assert await total(service.url, "page:home") == REQUESTS
+    assert await total(service.url, "loaded") == 1
     workers = said.count("Booting worker")
-    assert await total(service, "workers") == workers > 2
+    assert await total(service.url, "workers") == workers > 2
 
 
 async def test_uvicorn_runs_an_application_with_a_client_in_its_lifespan(service: Running, tmp_path: Path) -> None:
     async with program(tmp_path, "uvicorn", "service:app", "--port", "0") as uvicorn:
         await ask(await until(uvicorn, "Uvicorn running on"), "home")
         assert "Application shutdown complete" in await end(uvicorn)
-    assert await total(service, "page:home") == REQUESTS
+    assert await total(service.url, "page:home") == REQUESTS
 
 
 async def test_tasks_of_celery_count_once_though_each_is_delivered_twice(service: Running, tmp_path: Path) -> None:
@@ -162,4 +156,4 @@ async def test_tasks_of_celery_count_once_though_each_is_delivered_twice(service
         await until(it, r"Task .* succeeded", 2 * TASKS)
         said = await end(it)
         assert it.returncode == 0, said
-    assert await total(service, "mails") == TASKS
+    assert await total(service.url, "mails") == TASKS

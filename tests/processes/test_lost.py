@@ -1,23 +1,26 @@
-"""A data file that was there before and is gone, empty or another one: no start takes an empty file for it, and who
-only reads notices it, too.
+"""A data file that is gone, empty or another one: no start takes an empty file for it, and processes that have it open
+notice it and end, whether they write or only read.
 """
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from shared.sqlite.data_file import BETWEEN_CHECKS
-from tests.cli.running import run
-from tests.processes.harness import Processes, Running, count, processes
+from tests.cli.running import Done, run
+from tests.processes.harness import Processes, Running, count, processes, value
 
 PATIENCE = 120.0
+CLIENTS = 8
+ENOUGH = 50
+"""Increments that are accepted before the file goes."""
 
 
 @pytest.fixture
@@ -36,10 +39,9 @@ async def started(tmp_path: Path, folder: Path) -> AsyncIterator[Processes]:
         yield started
 
 
-async def value(running: Running) -> tuple[int, bool]:
-    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a") as response:
-        said = await response.json()
-        return said["value"], said["exact"]
+async def found(started: Processes, **settings: str) -> tuple[int, bool]:
+    """The value that a start finds, and whether it is exact."""
+    return await value((await started.start("up", "--port", "0", **settings)).url)
 
 
 async def counted(started: Processes, number: int, *, ends: int = signal.SIGTERM) -> None:
@@ -57,9 +59,13 @@ async def refusal(started: Processes, *arguments: str, **settings: str) -> str:
     return log.read_text().splitlines()[-1]
 
 
-def doctor(started: Processes, *arguments: str) -> tuple[int, str]:
+def command(started: Processes, *arguments: str, **settings: str) -> Done:
     names = ("COUNTERSINK_BROKER", "XDG_STATE_HOME")
-    done = run("doctor", *arguments, cwd=None, **{name: started.environment[name] for name in names})
+    return run(*arguments, cwd=None, **({name: started.environment[name] for name in names} | settings))
+
+
+def doctor(started: Processes, *arguments: str, **settings: str) -> tuple[int, str]:
+    done = command(started, "doctor", *arguments, **settings)
     return done.code, done.out + "\n".join(done.lines)
 
 
@@ -104,7 +110,7 @@ async def test_a_file_that_was_removed_is_not_replaced_by_an_empty_one(
         assert "doctor --trust-file" in line
     assert entries(folder) == ["countersink.db-turn"]
     move(folder.with_name("away"), folder)
-    assert await value(await started.start("up", "--port", "0")) == (3, True)
+    assert await found(started) == (3, True)
 
 
 async def test_a_volume_that_is_not_mounted_is_not_an_empty_one(started: Processes, folder: Path) -> None:
@@ -115,13 +121,13 @@ async def test_a_volume_that_is_not_mounted_is_not_an_empty_one(started: Process
     assert code == 1
     assert "FAIL  file      " in said
     swapped_back(folder)
-    assert await value(await started.start("up", "--port", "0")) == (3, True)
+    assert await found(started) == (3, True)
 
 
 async def test_an_older_copy_is_refused_until_somebody_says_that_it_is_meant(started: Processes, folder: Path) -> None:
     file, copy = folder / "countersink.db", folder.with_name("copy.db")
     await counted(started, 2)
-    with closing(sqlite3.connect(file)) as db, closing(sqlite3.connect(copy)) as to:
+    with contextlib.closing(sqlite3.connect(file)) as db, contextlib.closing(sqlite3.connect(copy)) as to:
         db.backup(to)
     await counted(started, 3)
     shutil.copy(copy, file)
@@ -132,7 +138,7 @@ async def test_an_older_copy_is_refused_until_somebody_says_that_it_is_meant(sta
     assert line.removeprefix("countersink: ") in said
     code, said = doctor(started, "--trust-file")
     assert code == 0, said
-    assert await value(await started.start("up", "--port", "0")) == (2, True)
+    assert await found(started) == (2, True)
 
 
 async def test_the_log_of_another_file_is_never_taken_into_a_backup(started: Processes, folder: Path) -> None:
@@ -150,7 +156,7 @@ async def test_the_log_of_another_file_is_never_taken_into_a_backup(started: Pro
     without_log(folder)
     code, said = doctor(started, "--trust-file")
     assert code == 0, said
-    assert await value(await started.start("up", "--port", "0")) == (2, True)
+    assert await found(started) == (2, True)
 
 
 async def test_to_begin_anew_takes_one_command(started: Processes, folder: Path) -> None:
@@ -159,7 +165,7 @@ async def test_to_begin_anew_takes_one_command(started: Processes, folder: Path)
     assert "is gone" in await refusal(started)
     code, said = doctor(started, "--trust-file")
     assert (code, "the first start makes it" in said) == (0, True), said
-    assert await value(await started.start("up", "--port", "0")) == (0, True)
+    assert await found(started) == (0, True)
 
 
 async def test_another_file_is_refused(started: Processes, folder: Path) -> None:
@@ -222,13 +228,11 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
     for arguments in (("ingest", "--workers", "2"), ("ingest", "--workers", "1"), ("flusher",)):
         line = await refusal(started, *arguments, **must)
         assert f"{folder}/countersink.db does not exist" in line
-    names = ("COUNTERSINK_BROKER", "XDG_STATE_HOME")
-    settings = {name: started.environment[name] for name in names} | must
-    assert "`countersink provision`" in run("doctor", cwd=None, **settings).out
+    assert "`countersink provision`" in doctor(started, **must)[1]
     assert entries(folder) == []
-    done = run("provision", cwd=None, **settings)
+    done = command(started, "provision", **must)
     assert (done.code, done.out) == (0, f"{folder}/countersink.db: made\n")
-    assert await value(await started.start("up", "--port", "0", **must)) == (0, True)
+    assert await found(started, **must) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +251,49 @@ def test_no_command_makes_a_file(tmp_path: Path, command: list[str]) -> None:
     assert done.code == 1
     assert "countersink.db does not exist" in done.lines[-1]
     assert [*tmp_path.iterdir()] == []
+
+
+async def accepted_until_it_ends(running: Running, take_away: asyncio.Event) -> int:
+    """Every answer but 202 says what has happened."""
+    accepted = 0
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        nonlocal accepted
+        while running.process.returncode is None:
+            with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+                async with session.post(f"{running.url}/v1/counters/a") as response:
+                    said = await response.text()
+                if response.status != 202:
+                    assert response.status == 503
+                    assert "the service's log says more" in said
+                accepted += response.status == 202
+            if accepted >= ENOUGH:
+                take_away.set()
+            await asyncio.sleep(0.005)
+
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+        for _ in range(CLIENTS):
+            tasks.create_task(client(session))
+    return accepted
+
+
+async def without(started: Processes, file: Path) -> int:
+    """One life until the file is gone; how much was accepted in it."""
+    running = await started.start("up", "--port", "0")
+    take_away = asyncio.Event()
+    clients = asyncio.create_task(accepted_until_it_ends(running, take_away))
+    await take_away.wait()
+    await asyncio.to_thread(file.rename, f"{file}.away")
+    assert await asyncio.wait_for(running.process.wait(), 60) == 1
+    return await clients
+
+
+@pytest.mark.parametrize("companion", ["", "-wal"])
+async def test_a_file_taken_away_ends_the_process_with_a_line(tmp_path: Path, companion: str) -> None:
+    """What was only in the log is put into the file at the end, though the log has no name any more."""
+    log, file = tmp_path / "log", tmp_path / f"countersink.db{companion}"
+    async with processes(tmp_path, log, COUNTERSINK_FLUSH_INTERVAL="60") as started:
+        accepted = await without(started, file)
+        assert log.read_text().splitlines()[-1].startswith(f"countersink: {file} was removed or replaced")
+        if companion:
+            assert await found(started) == (accepted, True)

@@ -11,9 +11,8 @@ import pytest
 
 from tests.http.fuzz.run import Tally
 from tests.reliability import fuzzing
-from tests.reliability.document import document
+from tests.reliability.document import document, failures, table
 from tests.reliability.own_servers import own
-from tests.reliability.report import failures, table
 from tests.reliability.rows import PAIRS, Result
 from tests.reliability.run import run
 from tests.reliability.table import ROWS

@@ -1,14 +1,13 @@
 """More connections than a process may have files open."""
 
 import asyncio
-import os
 import resource
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.processes.attacks import processor
 from tests.reliability.rows import SQLITE, Row
 from tests.reliability.scene import Scene
 
@@ -31,7 +30,7 @@ async def crowds(scene: Scene, seconds: float) -> None:
     assert ingest.running
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * CROWD), hard))
-    before, begun = _seconds_of_cpu(ingest.running.process.pid), scene.seconds
+    before, begun = processor(ingest.running), scene.seconds
     with ExitStack() as crowd:
         while scene.seconds < begun + seconds:
             for _ in range(CROWD // 20):
@@ -39,14 +38,9 @@ async def crowds(scene: Scene, seconds: float) -> None:
                 client.setblocking(False)
                 client.connect_ex(address)
             await asyncio.sleep(seconds / 20)
-        used = _seconds_of_cpu(ingest.running.process.pid) - before
+        used = processor(ingest.running) - before
         assert used < BUSY * (scene.seconds - begun), f"{used} s of CPU"
         await scene.busy()
-
-
-def _seconds_of_cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 ROWS = (

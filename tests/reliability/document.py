@@ -1,4 +1,4 @@
-"""docs/reliability.md: the table, how to make it again, and what it does not show."""
+"""docs/reliability.md: the table of the results, how to make it again, and what it does not show."""
 
 import os
 import platform
@@ -8,9 +8,22 @@ from typing import Final
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
 from tests.http.fuzz.run import Tally
 from tests.reliability.fuzzing import section
-from tests.reliability.report import table
-from tests.reliability.rows import Result
+from tests.reliability.rows import PAIRS, Result
 
+HEAD: Final = (
+    "fault",
+    "on",
+    "load during it",
+    "seconds",
+    "accepted",
+    "counted",
+    "lost",
+    "doubled",
+    "exact reads, all right",
+    "not answered 2xx at first",
+    "recovered after",
+    "peak memory",
+)
 IDS_DAYS: Final = CLIENT_IDS_REMEMBERED // DAY
 
 TEXT: Final = """\
@@ -84,3 +97,32 @@ Made on {machine}. Clients, processes and emulators all ran on this machine.
 def document(results: Sequence[Result], tally: Tally | None) -> str:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     return TEXT.format(table=table(results), fuzzed=section(tally), machine=machine, ids=IDS_DAYS)
+
+
+def table(results: Sequence[Result]) -> str:
+    rows = [HEAD, tuple("---" for _ in HEAD), *map(_cells, results)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    row = result.row
+    errors = ", ".join(f"{what}: {number:,}" for what, number in sorted(result.errors.items()))
+    return (
+        f"`{row.name}`: {row.fault}",
+        PAIRS[result.pair],
+        result.load,
+        f"{result.seconds:.0f}",
+        f"{result.accepted:,}",
+        f"{result.counted:,}",
+        f"{result.lost:,}",
+        f"{result.doubled:,}",
+        f"{result.exact_reads:,} of {result.reads:,}",
+        errors or "none",
+        f"{result.recovered:.1f} s",
+        f"{result.peak / 2**20:.0f} MiB",
+    )
+
+
+def failures(results: Sequence[Result]) -> list[str]:
+    """What must not be, a line each."""
+    return [f"{result.row.name} on {PAIRS[result.pair]}: {wrong}" for result in results for wrong in result.wrong]

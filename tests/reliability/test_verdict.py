@@ -3,8 +3,7 @@
 from tests.http.fuzz.run import Tally
 from tests.processes.fleet.truth import Truths
 from tests.reliability.__main__ import NAMES
-from tests.reliability.document import document
-from tests.reliability.report import failures, table
+from tests.reliability.document import document, failures, table
 from tests.reliability.rows import SQLITE, Result
 from tests.reliability.table import ROWS
 from tests.reliability.verdict import Verdict, judge

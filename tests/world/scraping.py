@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
@@ -62,8 +63,11 @@ async def metric(url: str, name: str, **labels: str) -> float:
     return found.sum(name, **labels)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
     """Poll. The limit only ends what hangs: a machine may pause for a minute."""
     async with asyncio.timeout(150):
-        while not await condition():
+        while True:
+            found = condition()
+            if await found if inspect.isawaitable(found) else found:
+                return
             await asyncio.sleep(0.02)

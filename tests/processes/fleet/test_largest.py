@@ -12,8 +12,7 @@ import pytest
 
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
-from tests.processes.harness import Running, processes
-from tests.processes.test_series import accept
+from tests.processes.harness import Running, accept, processes
 
 NAMES = [f"score:{number:02}" for number in range(12)]
 FIRST = 1_000

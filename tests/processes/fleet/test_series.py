@@ -10,8 +10,7 @@ import pytest
 
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
-from tests.processes.harness import Processes, Running, processes
-from tests.processes.test_series import accept, series
+from tests.processes.harness import Processes, Running, accept, processes, series
 
 COUNTERS = 160
 IN_A_BATCH = 40
