@@ -16,6 +16,10 @@ addEventListener("securitypolicyviolation", found => console.error(`${found.viol
 """
 
 
+class NavigatedError(Exception):
+    """The page went to another one before it answered."""
+
+
 class Tab(ABC):
     """One page, and what went wrong in it. Commands and events are JSON on a websocket."""
 
@@ -43,14 +47,22 @@ class Tab(ABC):
         await self._socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(PATIENCE):
             found = await answer
+        if "navigated" in str(found.get("error")):
+            raise NavigatedError(method, found)
         assert "error" not in found, (method, found)
         return found["result"]
 
     async def until(self, script: str) -> None:
         """Wait until an expression is true."""
         async with asyncio.timeout(PATIENCE):
-            while not await self.run(script):
+            while not await self._holds(script):
                 await asyncio.sleep(0.05)
+
+    async def _holds(self, script: str) -> bool:
+        try:
+            return bool(await self.run(script))
+        except NavigatedError:
+            return False
 
     async def show(self, url: str, text: str) -> None:
         """Go to a page, and wait until it shows this text."""
