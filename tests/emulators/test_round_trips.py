@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from shared.config.settings import Settings
 from shared.datastore.client import DatastoreClient
 from shared.pubsub.client import PubsubClient
 from shared.redis import scripts
+from shared.redis.overlay import RedisOverlay
 from shared.redis.server import Server
 from shared.wiring.process import connect
 from tests.emulators.datastore_fixtures import Datastore
@@ -131,6 +133,7 @@ async def test_one_counter_takes_the_calls_that_the_page_lists(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("ingest.service.INTERVAL", 3_600.0)  # no look at what overlays hold for long
+    monkeypatch.setattr("shared.redis.overlay.RedisOverlay", partial(RedisOverlay, timeout=60.0))
     calls = Calls(monkeypatch, {kind: name for name, kind in asdict(datastore.place.kinds).items()})
     async with counting(Settings.read(environment), tmp_path, calls) as one:
         assert await one.post("c") == POSTED

@@ -17,7 +17,7 @@ from tests.emulators.proxy import Proxy, proxy
 from tests.meta.checkout import ROOT
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
-from tests.processes.test_client import COUNTS, said
+from tests.processes.test_client import COUNTS, heard, said
 
 pytestmark = pytest.mark.timeout(180)
 WITHIN = 60.0
@@ -103,10 +103,9 @@ async def test_children_of_a_fork_publish_for_themselves_and_all_do_at_their_end
 
 async def test_a_client_is_killed_and_nothing_is_lost_that_it_was_told(counting: Counting) -> None:
     client = counting.program(COUNTS, "100000", "x")
-    assert client.stdout
-    lines = [await asyncio.to_thread(client.stdout.readline) for _ in range(10)]
+    lines = await heard(client)
     client.kill()
-    out = "".join(lines) + (await asyncio.to_thread(client.communicate))[0]
+    out = lines + (await asyncio.to_thread(client.communicate))[0]
     least = max(map(int, re.findall(r"^told (\d+)$", out, re.MULTILINE)))
     most = max(map(int, re.findall(r"^begun (\d+)$", out, re.MULTILINE)))
     check = counting.program("from countersink import Client; import sys; Client(sys.argv[1]).incr('last')")
