@@ -145,11 +145,15 @@ def waits(wait: float | None) -> Pairs:
     return [("wait", "applied"), *seconds("timeout", wait)] if wait is not None else ()
 
 
+def is_duration(value: object) -> bool:
+    """Whether it is a number, 0 or more, and no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
 def seconds(name: str, value: float | None) -> Pairs:
     if value is None:
         return ()
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    good = is_number and 0 <= value < float("inf")
+    good = is_duration(value) and value < float("inf")
     check(f"'{name}'", name, None if good else f"must be a number of seconds, 0 or more, not {value!r:.100}")
     return ((name, f"{value:.3f}"),)
 

@@ -428,9 +428,9 @@ def _check(*, url: object, key: object, patience: object, interval: object, most
     if not isinstance(url, str):
         raise ValueError(f"the URL must be text, not {url!r}")  # noqa: TRY004 (as for all that is wrong with options)
     if not (key is None or isinstance(key, str) or callable(key)):
-        raise ValueError(f"the key must be text, or a function that returns it, not {key!r:.4}…")
+        raise ValueError(f"the key must be text, or a function that returns it, not of the type {type(key).__name__}")
     for name, value in (("interval", interval), ("patience", 0 if patience is None else patience)):
-        if not (isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0):
+        if not calls.is_duration(value):
             raise ValueError(f"the {name} must be a number of seconds, 0 or more, not {value!r}")
     if type(most) is not int or most < 1:
         raise ValueError(f"'most' must be a whole number, 1 or more, not {most!r}")

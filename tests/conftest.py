@@ -17,7 +17,7 @@ from tests.once import once
 from tests.processes.moved_clocks import LIBRARY, Clocks, build
 from tests.world.patient_loop import PatientLoop, TidyLoop
 
-pytest_plugins = ("tests.spent",)
+pytest_plugins = ("tests.spent", "tests.world.databases")
 
 settings.register_profile(
     "countersink",

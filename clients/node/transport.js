@@ -207,11 +207,12 @@ class Transport {
   }
 
   _failure(error, maybeAccepted) {
-    const said = error.message || error.code;
+    const code = String(error.code); // that of some errors is a number
+    const said = error.message || code;
     let why = `no answer from ${this.shown}: ${said}. Is it running, and is the URL right?`;
     if (said.includes("wrong version number")) {
       why = `${this.shown} does not speak TLS: write ${this.shown.replace(/^https/, "http")}, or the port that does`;
-    } else if (error.code?.includes("CERT") || error.code?.startsWith("UNABLE_TO_")) {
+    } else if (code.includes("CERT") || code.startsWith("UNABLE_TO_")) {
       why = `the certificate of ${this.shown} is not trusted: ${said}. Give the authority that signed it as tls.ca`;
     }
     return new UnavailableError(why, { maybeAccepted });

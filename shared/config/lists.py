@@ -45,7 +45,7 @@ def _each(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return lambda text: tuple(read(word.strip()) for word in text.split(",")) if text else ()
 
 
-def is_quoted(text: str) -> bool:
+def _is_quoted(text: str) -> bool:
     """Whether there are quotes around it, as some readers of environment files leave them there."""
     return len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
 
@@ -56,7 +56,7 @@ def _flaw_of_prefix(prefix: str) -> str | None:
         return "ends with '*': leave it out, as a prefix is the beginning of names"
     if prefix.endswith(" "):
         return "ends with a space: leave it out"
-    if is_quoted(prefix):
+    if _is_quoted(prefix):
         return "has quotes around it: leave them out"
     return flaw_of_size(prefix, MAX_NAME_BYTES)
 
@@ -130,7 +130,7 @@ def hosts(word: str) -> str:
 @_each
 def audiences(word: str) -> str:
     """A URL or another name, compared letter by letter with what a token says."""
-    if not word or not word.isascii() or not word.isprintable() or " " in word or is_quoted(word):
+    if not word or not word.isascii() or not word.isprintable() or " " in word or _is_quoted(word):
         raise ValueError(f"{word!r} must be an audience such as https://counts.example.com")
     return word
 
@@ -248,7 +248,7 @@ def template_text(text: str) -> str:
 
 def name_template(text: str) -> NameTemplate:
     """Read a template such as {name}:{tag.host}."""
-    if is_quoted(text):
+    if _is_quoted(text):
         raise ValueError("has quotes around it: leave them out")
     if "${" in text:
         raise ValueError("has a '$' before '{': leave it out")

@@ -9,13 +9,6 @@ from shared.sqlite.database import Database
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
-
-
-@pytest.fixture
 async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]:
     """What another process would open."""
     another = Database(tmp_path / "countersink.db")

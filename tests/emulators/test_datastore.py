@@ -230,7 +230,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(datastore: Datastore) 
 
 
 async def test_a_cancelled_commit_is_found_by_its_receipt(datastore: Datastore) -> None:
-    """Whoever cancels knows as little as one whose answer was lost."""
+    """A client that cancels knows as little as one whose answer was lost."""
     direct = await datastore.store()
     async with proxy(datastore.host) as wire:
         client = datastore.client(wire.address)

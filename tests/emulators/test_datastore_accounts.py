@@ -167,7 +167,7 @@ class Crowd:
                 break
 
     async def check(self) -> None:
-        """What each set found, and what has come since, is all there was; and the receipts say it, too."""
+        """What the sets found and what came since add up to all that was counted, and the receipts agree."""
         store = await self.datastore.store()
         async with store.snapshot() as snapshot:
             left = (await snapshot.read(["a"], ()))[0]["a"].value

@@ -28,7 +28,7 @@ def _no_error_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture
 async def in_one_minute() -> None:
-    """The test runs within one minute: what is pending in a period that is over keeps it from being exact."""
+    """The test runs within one minute. No series is exact while something is pending in a period that is over."""
     while (left := 60 - time.time() % 60) < LONGEST:
         await asyncio.sleep(left)
 

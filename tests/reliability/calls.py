@@ -46,7 +46,7 @@ class Readings:
             self._in_order(reading["name"], datetime.fromisoformat(reading["as_of"]).timestamp(), reading["applied"])
 
     def _in_order(self, name: str, time: float, applied: int) -> None:
-        """What is applied never becomes less, as the store's clock goes, whoever reads."""
+        """By the store's clock, the applied part never becomes less for any reader."""
         before = self._applied.setdefault(name, [])
         for other_time, other in before:
             if other_time < time - CLOSE:

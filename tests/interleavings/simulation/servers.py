@@ -1,4 +1,4 @@
-"""Redis servers that can die, forget, hang, be promoted and be full; and who reaches which of them, and how."""
+"""Redis servers that can die, forget, hang, be promoted and be full, and the connections to them."""
 
 import asyncio
 import copy
@@ -159,7 +159,7 @@ class SimulatedLinks:
             raise AwayError(f"Redis is unavailable: {error}") from error
 
     async def drop(self) -> None:
-        """A call asks anew who is there, always."""
+        """Each call asks again who is there."""
 
     async def close(self) -> None:
         """Nothing is kept open."""

@@ -425,7 +425,7 @@ async def test_provision_says_if_it_cannot_make_the_record_of_the_fleet(scene: S
 
 
 async def test_a_fleet_whose_entity_was_deleted_is_seen_as_it_is(scene: Scene) -> None:
-    """As the runbook for a store that was put back says. Whoever asks must not wait for the old version for ever."""
+    """It follows the runbook for a store that was restored. No reader may wait for the old version for ever."""
     book, looks = scene.book, scene.looks
     await looks.change(lambda fleet, _: fleet.names("n", "i", "p"))
     book._fleet = Fleet()
