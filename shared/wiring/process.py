@@ -171,7 +171,8 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
+        from shared.pubsub.publisher import KeptPublisher  # noqa: PLC0415
+        from shared.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.pubsub.subscription import PubsubDeadLetters, PubsubSubscription, PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
