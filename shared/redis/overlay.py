@@ -219,6 +219,7 @@ class RedisOverlay:
     A task runs between `open` and `close`. For a member it does what is needed to join; for others it looks for Redis.
     """
 
+    shared: Final = True
     kept_by_broker: Final = False
 
     def __init__(
@@ -237,7 +238,6 @@ class RedisOverlay:
         most_entries: int = MOST_COPIED,
     ) -> None:
         """Times are in seconds."""
-        self.shared: Final = True
         self._looks = looks
         self._clock = clock
         self._server = server = Server(url, Links(url, timeout))
