@@ -26,12 +26,11 @@ from shared.datastore.keys import (
     KEY,
     DatastorePlace,
     Key,
-    Operator,
     name_of,
     query_of,
     shard_of,
     unindexed,
-    where,
+    within,
     write,
 )
 from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
@@ -332,9 +331,7 @@ class _Pages:
         self._after = ""
 
     async def next(self) -> Sequence[Key]:
-        query = query_of(self._kind, PAGE, order=KEY, keys_only=True)
-        if self._after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._client.place.key(self._kind, self._after))
+        query = within(query_of(self._kind, PAGE, order=KEY, keys_only=True), self._client.place, "", self._after)
         keys = [one.entity.key for one in await self._client.query(query)]
         self._after = name_of(keys[-1])[1] if len(keys) == PAGE else ""
         return keys

@@ -25,6 +25,7 @@ from shared.datastore.keys import (
     unindexed,
     where,
     within,
+    write,
 )
 from shared.model.buckets import StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
@@ -154,8 +155,7 @@ class DatastoreJobs:
         if book is None:
             return None
         request = self._client.commit_request()
-        kept = request.mutations.add().insert
-        kept.key.CopyFrom(self._task(task.job, task.range.after))
+        kept = write(request, self._place.entity(self._task(task.job, task.range.after)), 0)
         for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
             unindexed(kept, name).blob_value = value
         progress = _read(book.entity).plus(done.progress)
@@ -288,8 +288,7 @@ async def insert(client: DatastoreClient, state: JobState) -> None:
     request = client.commit_request()
     request.mutations.add().insert.CopyFrom(entity_of(client.place, state))
     for number in range(BOOKS):
-        book = request.mutations.add().insert
-        book.key.CopyFrom(_key(client.place, f"{state.job.id}:{number}"))
+        book = write(request, client.place.entity(_key(client.place, f"{state.job.id}:{number}")), 0)
         _write(book, Progress() if number else state.progress, open_=0 if number else state.open)
     await client.commit(request)
 

@@ -309,7 +309,7 @@ class SqliteStore:
         return dict(self._read(_NUMBERS, json_of(counters)))
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return {name: int(total) for name, total in self._read(_MARKS, source, orjson.dumps(counters).decode())}
+        return {name: int(total) for name, total in self._read(_MARKS, source, json_of(counters))}
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -359,7 +359,7 @@ class SqliteStore:
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         query = "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))"
-        return {*self._counters(query, orjson.dumps(counters).decode())}
+        return {*self._counters(query, json_of(counters))}
 
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: _remove(db, counter))
@@ -415,7 +415,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
     """Which of these messages are gone. A message is deleted when it is settled, so it must not be applied again."""
     if not messages:
         return set()
-    seqs = orjson.dumps([int(one) for one in messages]).decode()
+    seqs = json_of(map(int, messages))
     there = db.execute("SELECT seq FROM messages WHERE seq IN (SELECT value FROM json_each(?))", (seqs,))
     return {*messages} - {str(seq) for (seq,) in there}
 

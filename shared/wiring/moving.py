@@ -23,10 +23,10 @@ from shared.moving.firestore_counter import FirestoreCounters
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.backup import copy, went_on
 from shared.sqlite.broker import SqliteOverlay, topic_of
+from shared.sqlite.buckets import SqliteArrivals
 from shared.sqlite.database import Database, Reserve
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import FROM, store_of
