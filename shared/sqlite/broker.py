@@ -18,7 +18,7 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Drain
-from shared.sqlite.database import Database, FileTime, Reserve, connect_to, json_of, translated
+from shared.sqlite.database import Database, FileTime, connect_to, json_of, translated
 from shared.wire.codec import decode, increments_of
 
 POLL: Final = 0.01
@@ -116,14 +116,11 @@ def _tell(db: sqlite3.Connection, what: str) -> None:
 class SqlitePublisher:
     """Publishes to the file. When `publish` returns, its transaction is synced."""
 
-    def __init__(
-        self, database: Database, clock: Clock, max_pending_bytes: int, reserve: Reserve | None = None
-    ) -> None:
+    def __init__(self, database: Database, clock: Clock, max_pending_bytes: int) -> None:
         self._database = database
         self._clock = clock
         self._time = FileTime(database, clock)
         self._max_pending_bytes = max_pending_bytes
-        self._reserve = reserve or Reserve(database.path, 0)
         self._drain = Drain(max_pending_bytes / 4)
         self._left = 0
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
@@ -193,7 +190,7 @@ class SqlitePublisher:
                 f" {self._max_pending_bytes}: check that a flusher is running",
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
-        self._spare = self._reserve.check(db, pending + size) + size
+        self._spare = self._database.reserve.check(db, pending + size) + size
         self._next_look = now + LOOK_AT_DISK
 
 

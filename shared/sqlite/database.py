@@ -69,13 +69,17 @@ class Database:
     than handing it to a thread. Keep each of them short.
     """
 
-    def __init__(self, path: Path, elsewhere: Path | None = None, *, makes: bool = True) -> None:
+    def __init__(
+        self, path: Path, elsewhere: Path | None = None, reserve: int = 0, *, makes: bool = True, applied: bool = True
+    ) -> None:
         """`elsewhere`: a folder on another volume that remembers this file. `makes`: make the file if there is none.
+        `reserve`: bytes of its disk that are kept free. `applied`: see `Reserve`.
 
         Raises `LostFileError` if the file is gone, or is not the one that was here before.
         """
         self._file = DataFile(path, elsewhere)
         self.path = self._file.path
+        self.reserve = Reserve(self.path, reserve, applied=applied)
         self.commits = 0
         """Groups that this process has written."""
         self._committed = asyncio.Event()

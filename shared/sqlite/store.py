@@ -27,7 +27,7 @@ from shared.runtime.clock import Clock
 from shared.sqlite import buckets, feed, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
 from shared.sqlite.broker import raise_floors
-from shared.sqlite.database import Database, FileTime, Reserve, json_of, translate
+from shared.sqlite.database import Database, FileTime, json_of, translate
 from shared.sqlite.snapshot import SqliteSnapshot
 
 # Shards: sums are added to them, and a counter gets more of them or fewer.
@@ -242,9 +242,8 @@ COUNTED: Final = 10_000
 class SqliteStore:
     """Its time counts commits, compactions and removals. It has shards so that its data is as in other stores."""
 
-    def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self.database = database
-        self._reserve = reserve or Reserve(database.path, 0)
         self._clock = clock
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
@@ -261,7 +260,7 @@ class SqliteStore:
     async def apply(self, commit: Commit) -> Instant:
         def work(db: sqlite3.Connection) -> Instant:
             if commit.guard or commit.marks:  # new work; the rest was accepted before
-                self._reserve.check(db, 0)
+                self.database.reserve.check(db, 0)
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -313,7 +312,7 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._reserve.check(db, 0)
+            self.database.reserve.check(db, 0)
             if make or _number_of(db, counter):
                 _make(db, _as_json({counter: 0}), num_shards, num_shards)
             return _number_of(db, counter)
@@ -322,7 +321,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._reserve.check(db, 0)
+            self.database.reserve.check(db, 0)
             return _compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
