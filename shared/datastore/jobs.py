@@ -181,7 +181,7 @@ class DatastoreJobs:
         await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
-        if (found := await self._client.look_up_one(self._key(job))) is not None:
+        if (found := await self._client.look_up_one(_key(self._place, job))) is not None:
             await self._change(found, state, when, why, unless=unless)
 
     async def _change(self, seen: Any, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
@@ -209,7 +209,7 @@ class DatastoreJobs:
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         await _insist(partial(self._end, job, FAILED, when, why, unless=(FAILED,)), job)
-        seen = await self._client.look_up_one(self._key(job))
+        seen = await self._client.look_up_one(_key(self._place, job))
         tasks = await self._tasks(job, min(limit, DELETES_AT_ONCE))
         if seen is None or not tasks:
             return 0
@@ -229,7 +229,7 @@ class DatastoreJobs:
         """Delete up to `limit` tasks of an expired job, and then the job. `ContendedError` if it was written since."""
         _, job = name_of(seen.entity.key)
         await self._change(seen, FAILED, now, FORGOTTEN, unless=(FAILED,))
-        there = await self._client.look_up_one(self._key(job))
+        there = await self._client.look_up_one(_key(self._place, job))
         if there is None or _job(there.entity).expires >= now:
             raise ContendedError("it is another job of the same id")
         room = min(limit, DELETES_AT_ONCE - BOOKS)
@@ -242,7 +242,7 @@ class DatastoreJobs:
 
     async def _look_at(self, job: str) -> dict[str, Any]:
         """The job and its books, by name."""
-        keys = [self._key(job), *self._books(job)]
+        keys = [_key(self._place, job), *self._books(job)]
         found = (await self._client.look_up(keys)).entities
         return {name_of(one.entity.key)[1]: one for one in found}
 
@@ -257,9 +257,6 @@ class DatastoreJobs:
     async def _keys(self, query: Any) -> list[Key]:
         found = await self._client.query(query)
         return [one.entity.key for one in found]
-
-    def _key(self, job: str) -> Key:
-        return _key(self._place, job)
 
     def _book(self, job: str, number: int) -> Key:
         return _key(self._place, f"{job}:{number}")

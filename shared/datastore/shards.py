@@ -110,7 +110,7 @@ async def remove(client: DatastoreClient, counter: str) -> bool:
         return False
     keys = [*place.shards(counter, 0, number)]
     try:
-        shards = await look(client, keys)
+        shards = (await client.look_up(keys)).entities
         if config is not None and len(shards) < number and not _held(shards):
             shards = await make(client, keys, shards, config)
         if len(shards) < number or _held(shards):
@@ -137,7 +137,7 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
     rewrite(request, config)
     response = await client.commit_over(request)
     config.version = response.mutation_results[-1].version  # a new one, although nothing in it has changed
-    return await look(client, keys)
+    return (await client.look_up(keys)).entities
 
 
 def _held(shards: Iterable[Any]) -> int:
@@ -145,10 +145,6 @@ def _held(shards: Iterable[Any]) -> int:
     return sum(integer(shard.entity, COUNT) for shard in shards) or any(
         flaw_of(shard.entity, COUNT) for shard in shards
     )
-
-
-async def look(client: DatastoreClient, keys: Iterable[Key]) -> Sequence[Any]:
-    return (await client.look_up(keys)).entities
 
 
 # Compacts a counter: moves what the highest shards hold to the shards that stay, and deletes the highest.
@@ -176,7 +172,7 @@ async def compact(client: DatastoreClient, counter: str, num_shards: int, receip
 async def _request(client: DatastoreClient, counter: str, target: int, config: Any) -> Any:
     """The commit without its receipt."""
     keys = [*client.place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
-    leaving = await look(client, keys)
+    leaving = (await client.look_up(keys)).entities
     if len(leaving) < len(keys):
         leaving = await make(client, keys, leaving, config)
     if len(leaving) < len(keys):

@@ -214,14 +214,12 @@ class DatastoreStore:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         await self.check()
-        yield self._snapshot_at(await self._client.now(STALE))
-
-    def _snapshot_at(self, time: Instant) -> Snapshot:
-        return PastSnapshot(self._client, self._numbers, time)
+        yield PastSnapshot(self._client, self._numbers, await self._client.now(STALE))
 
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
-        yield DatastoreAuditData(self._client, self._snapshot_at(await self._ask_time()))
+        snapshot = PastSnapshot(self._client, self._numbers, await self._ask_time())
+        yield DatastoreAuditData(self._client, snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).

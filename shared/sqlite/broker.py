@@ -50,8 +50,8 @@ LOOK_AT_DISK: Final = 0.01
 
 def topic_of(database: Database) -> str:
     """The name of the broker in this file."""
-    with database.reading() as db:
-        return str(db.execute("SELECT name FROM broker").fetchone()[0])
+    ((name,),) = database.read("SELECT name FROM broker")
+    return str(name)
 
 
 def claim(database: Database, topic: str) -> None:

@@ -116,8 +116,7 @@ class SqliteArrivals:
 
     async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
         asked = json_of((*one.bucket, one.shard) for one in counts)
-        with self._database.reading() as db:
-            return [count for (count,) in db.execute(_HELD, (asked,))]
+        return [count for (count,) in self._database.read(_HELD, asked)]
 
     async def put(self, counts: Sequence[BucketAdd]) -> None:
         rows = [(*one.bucket, one.shard, one.delta, one.expires) for one in counts]

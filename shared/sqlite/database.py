@@ -112,6 +112,11 @@ class Database:
                 self._reader = self.reader()
             yield self._reader
 
+    def read(self, query: str, *values: Any) -> list[Any]:
+        """All rows that this query finds, as soon as they are there: it must be a short one."""
+        with self.reading() as db:
+            return db.execute(query, values).fetchall()
+
     async def write(self, work: Work[T], *, is_one: bool = False) -> T:
         """Run `work` in a transaction. Returns its result when the transaction is durable. `is_one`: it changes things
         with a single statement, which is a transaction of its own and takes less time.

@@ -150,9 +150,7 @@ class SqliteJobs:
             return _find(db, job)
 
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        with self._database.reading() as db:
-            rows = db.execute(_LATEST, (*bounds_of(owner), bool(owner), limit)).fetchall()
-        return [*map(state_of, rows)]
+        return [*map(state_of, self._database.read(_LATEST, *bounds_of(owner), bool(owner), limit))]
 
     async def record(self, done: Done) -> Done | None:
         task = done.task
@@ -188,8 +186,7 @@ class SqliteJobs:
         await self._database.write(work)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        with self._database.reading() as db:
-            return db.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
+        return self._database.read(_CHUNKS.format(">" if after else ">="), job, after, limit)
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nsmallest
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -252,7 +252,7 @@ class SqliteStore:
         return self._time.now()
 
     async def promises(self) -> Sequence[Promise]:
-        return [Promise(*row) for row in self._read("SELECT reach, life, seen FROM promises")]
+        return [Promise(*row) for row in self.database.read("SELECT reach, life, seen FROM promises")]
 
     async def promise(self, one: Promise) -> None:
         await self.database.write(lambda db: db.execute(_PROMISE, one).rowcount)
@@ -290,7 +290,7 @@ class SqliteStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteAuditData(snapshot.db, snapshot, buckets.followed(snapshot.db))
+            yield SqliteAuditData(snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
@@ -305,10 +305,10 @@ class SqliteStore:
             return receipts.dead(snapshot.db, after, limit)
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
-        return dict(self._read(_NUMBERS, json_of(counters)))
+        return dict(self.database.read(_NUMBERS, json_of(counters)))
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return {name: int(total) for name, total in self._read(_MARKS, source, json_of(counters))}
+        return {name: int(total) for name, total in self.database.read(_MARKS, source, json_of(counters))}
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -371,7 +371,7 @@ class SqliteStore:
         end, looked = last_name(prefix, None), SEARCHED
         while looked == SEARCHED and len(found) < limit:
             first = _first(prefix, after)
-            ((looked, after),) = self._read(_COUNT_PAGE, first, end, SEARCHED)
+            ((looked, after),) = self.database.read(_COUNT_PAGE, first, end, SEARCHED)
             found += self._counters(_NAMES_WITH, first, after, part, limit - len(found))
             await asyncio.sleep(0)
         return found
@@ -380,7 +380,7 @@ class SqliteStore:
         counted, after, end = 0, "", last_name(prefix, None)
         while counted < most:
             page = min(most - counted, COUNTED)
-            ((more, after),) = self._read(_COUNT_PAGE, _first(prefix, after), end, page)
+            ((more, after),) = self.database.read(_COUNT_PAGE, _first(prefix, after), end, page)
             counted += more
             if more < page:
                 break
@@ -398,11 +398,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     def _counters(self, query: str, *values: str | int) -> list[str]:
-        return [counter for (counter,) in self._read(query, *values)]
-
-    def _read(self, query: str, *values: str | int) -> list[Any]:
-        with self.database.reading() as db:
-            return db.execute(query, values).fetchall()
+        return [counter for (counter,) in self.database.read(query, *values)]
 
 
 def _first(prefix: str, after: str) -> str:
