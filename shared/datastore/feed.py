@@ -26,6 +26,7 @@ from shared.datastore.keys import (
     KEY,
     DatastorePlace,
     Key,
+    integer,
     name_of,
     query_of,
     shard_of,
@@ -159,10 +160,7 @@ class DatastoreFeedBook:
         self._covered = json.loads(_text(seen.entity, _COVERED) or "{}") if seen is not None else {}
         if seen is not None and text == before:
             self._swept = _text(seen.entity, _SWEPT) if _SWEPT in seen.entity.properties else None
-            known = (
-                StoreMillis(seen.entity.properties[_SINCE].integer_value) if _SINCE in seen.entity.properties else None
-            )
-            self._written(known or millis(micros(seen.update_time)))
+            self._written(StoreMillis(integer(seen.entity, _SINCE)) or millis(micros(seen.update_time)))
         else:
             self._swept, self._since = "", None
             self._covered = covered(self._covered, told.thresholds)
@@ -287,11 +285,8 @@ class DatastoreFeedBook:
 
     async def put_off(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]]) -> None:
         pauses = [*((one.counter, pause) for one, pause in changes), *((one.row, pause) for one, pause in reaches)]
-        for key, pause in pauses:
-            due = self._due.get(key)
-            self._put_off(key, pause)
-            if due is not None:
-                self._due[key] = due
+        for key, pause in pauses:  # they stay due
+            self._next[key] = self._clock.monotonic() + pause / 1_000
 
     def _put_off(self, key: Hashable, pause: int) -> None:
         self._next[key] = self._clock.monotonic() + pause / 1_000
