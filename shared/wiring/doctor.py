@@ -21,8 +21,8 @@ from shared.ports.store import FleetBook, ReceiptBook
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool import SpoolSetup
-from shared.wiring.datastore import store_of
 from shared.wiring.files import BROKER, OVERLAY, elsewhere, needs, only_file, spool_flaw, spool_path, until_closed
+from shared.wiring.process import store_of
 
 # Tells operators what keeps reads from being exact, and takes their word that nothing is missing.
 

@@ -21,7 +21,7 @@ from shared.config.urls import Datastore
 from shared.model.errors import CountersinkError, SettingsError
 from shared.model.imports import VARIANTS, Foreign
 from shared.moving.export_file import ExportSource
-from shared.wiring.datastore import name_of, refuse_ours
+from shared.wiring.moving import name_of, refuse_ours
 from tests.cli.running import make_file, run
 
 PLACE = Datastore("p", "", "old")
