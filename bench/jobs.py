@@ -25,8 +25,7 @@ from shared.datastore.client import DatastoreClient
 from shared.datastore.jobs import DatastoreJobs
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore
-from shared.memory.overlay import ProcessOverlay
-from shared.memory.tasks import MemoryTasks
+from shared.memory import MemoryTasks, ProcessOverlay
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime

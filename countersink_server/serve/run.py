@@ -28,7 +28,7 @@ from ingest.access.door import Doors
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import CHANGE_WITHIN
+from shared.fleet import CHANGE_WITHIN
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.feed import NOTHING
 from shared.runtime import metrics

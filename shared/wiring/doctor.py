@@ -13,7 +13,7 @@ from typing import Final
 from shared.config import urls
 from shared.config.findings import FAIL, OK, WARN, Finding, Setup
 from shared.config.settings import Settings
-from shared.fleet.membership import unsettled
+from shared.fleet import unsettled
 from shared.model.buckets import StoreMillis
 from shared.model.errors import SettingsError, TransientError
 from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord, begun

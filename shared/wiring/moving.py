@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
 from shared.counters.origin import StoreOrigin
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
 from shared.model.imports import EXPORT, FIRESTORE, REDIS, VARIANTS, By, Source, Variant

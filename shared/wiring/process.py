@@ -16,10 +16,8 @@ from shared.config.findings import Setup
 from shared.config.settings import Settings, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.start_job import JobStarter
-from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import Membership, in_memory, new_member
-from shared.memory.overlay import MemberOverlay, ProcessOverlay
-from shared.memory.tasks import MemoryTasks
+from shared.fleet import CHANGE_WITHIN, FleetView, Membership, in_memory, new_member
+from shared.memory import MemberOverlay, MemoryTasks, ProcessOverlay
 from shared.model.errors import SettingsError
 from shared.model.feed import Told, told
 from shared.model.words import Backlog
@@ -27,8 +25,7 @@ from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.feed import FeedBook, Receiver
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, Balance, FleetBook, Jobs, Store, Tasks
-from shared.receivers.event_file import EventFile
-from shared.receivers.web_hook import WebHook, keys_of
+from shared.receivers import EventFile, WebHook, keys_of
 from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of

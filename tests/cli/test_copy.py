@@ -19,7 +19,7 @@ from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.counters.origin import StoreOrigin
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError

@@ -11,7 +11,7 @@ import pytest
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.errors import SettingsError
 from shared.model.imports import VARIANTS, Source
 from shared.model.receipts import DAY

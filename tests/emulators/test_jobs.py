@@ -20,7 +20,7 @@ from shared.counters.start_job import JobStarter
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPIRE, EXPORT, KINDS, RUNNING, ExpireRule, Job, Span, Task

@@ -253,7 +253,7 @@ class Disorder:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.fleet.membership.LOOK_MARGIN", 0.05)
+    monkeypatch.setattr("shared.fleet.LOOK_MARGIN", 0.05)
     monkeypatch.setattr("shared.redis.member.FIRST", 0.1)
     monkeypatch.setattr("shared.redis.member.LONGEST_WAIT", 0.5)
     async with contextlib.AsyncExitStack() as stack:

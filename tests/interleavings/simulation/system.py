@@ -19,7 +19,7 @@ from shared.counters.largest import Largest
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import Millis, Monotonic, WallSeconds
 from shared.model.errors import StoodStillError
 from shared.model.receipts import DAY, HOUR, Promise, promised

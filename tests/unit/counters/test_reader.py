@@ -8,7 +8,7 @@ import pytest
 from shared.config.settings import rules_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import CLOSED_WITHIN, MOST_READ_AT_ONCE, SeriesReader
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import InexactError, TransientError

@@ -7,7 +7,7 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import Instant
 from shared.model.errors import (
     ChangedError,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model.buckets import BEGINNING, NEVER, Instant, Millis, Monotonic, StoreMillis
 from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
