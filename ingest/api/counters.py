@@ -32,8 +32,7 @@ from ingest.parsing.parse import BodyError
 from shared.config.lists import MOST_RANKED, NameLimit
 from shared.config.settings import duration_of, flaw_of_shards
 from shared.counters.compaction import Compactor
-from shared.counters.largest import Largest
-from shared.counters.reader import AllNames, Reader
+from shared.counters.reader import AllNames, Largest, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock

@@ -11,15 +11,13 @@ from typing import Final, NamedTuple
 
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
-from shared.counters.origin import StoreOrigin
 from shared.memory import ProcessOverlay
 from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
 from shared.model.imports import EXPORT, FIRESTORE, REDIS, VARIANTS, By, Source, Variant
 from shared.model.moving import Origin
-from shared.moving.copy_file import CopyFile, written
-from shared.moving.export_file import ExportSource
 from shared.moving.firestore_counter import FirestoreCounters
+from shared.moving.ours import CopyFile, ExportSource, StoreOrigin, written
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock

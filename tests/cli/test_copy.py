@@ -18,7 +18,6 @@ from countersink import AsyncClient
 from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
-from shared.counters.origin import StoreOrigin
 from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
@@ -36,7 +35,7 @@ from shared.model.receipts import (
     notes_of_commit,
 )
 from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
-from shared.moving.copy_file import CopyFile, written
+from shared.moving.ours import CopyFile, StoreOrigin, written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
 from shared.sqlite.arrivals import SqliteArrivals

@@ -12,11 +12,10 @@ from flusher.expiry import DailyExpiry
 from flusher.jobs.kinds import Adding, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.compaction import Compactor
-from shared.counters.job_result import JobResults
+from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.counters.start_job import JobStarter
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of

@@ -13,7 +13,7 @@ from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from shared.counters.compaction import Compactor
-from shared.counters.job_result import JobResults
+from shared.counters.jobs import JobResults
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter

@@ -15,8 +15,7 @@ from flusher.shards import Growth
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import Publishing, settle_due
 from ingest.accept.spool import Spool
-from shared.counters.largest import Largest
-from shared.counters.reader import Reader
+from shared.counters.reader import Largest, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory import ProcessOverlay
