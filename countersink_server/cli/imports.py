@@ -14,7 +14,7 @@ from countersink_server.move.importer import Importer, ImportOptions, ImportOutc
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.fleet import begun
-from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
+from shared.model.moving import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
 from shared.wiring.moving import source_of
 from shared.wiring.process import Parts
 

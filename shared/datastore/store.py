@@ -40,10 +40,9 @@ from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
 from shared.model.errors import LateError, TransientError
-from shared.model.imports import Mark
 from shared.model.jobs import JobState
 from shared.model.receipts import FORGOTTEN, Promise
-from shared.model.words import Commit, Receipt, Receipts, View
+from shared.model.words import Commit, Mark, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 
 # Reads everything that the store holds, kind by kind, at one instant.

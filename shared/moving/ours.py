@@ -8,10 +8,18 @@ from typing import Any, Final
 
 from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis, followed_of, text_of
 from shared.model.errors import SettingsError
-from shared.model.imports import Foreign, Mark
 from shared.model.jobs import Job, JobState, Progress
-from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, is_of_copy, moved_job, moved_receipt
-from shared.model.words import Total, pages
+from shared.model.moving import (
+    Foreign,
+    MovedCount,
+    MovedJob,
+    MovedReceipt,
+    Origin,
+    is_of_copy,
+    moved_job,
+    moved_receipt,
+)
+from shared.model.words import Mark, Total, pages
 from shared.ports.store import AuditData, Store
 from shared.runtime.clock import Clock
 

@@ -14,8 +14,8 @@ from shared.config.settings import Settings, promise_of
 from shared.memory import ProcessOverlay
 from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
-from shared.model.imports import EXPORT, FIRESTORE, REDIS, VARIANTS, By, Source, Variant
-from shared.model.moving import Origin
+from shared.model.jobs import EXPORT
+from shared.model.moving import FIRESTORE, REDIS, VARIANTS, By, Origin, Source, Variant
 from shared.moving.firestore_counter import FirestoreCounters
 from shared.moving.ours import CopyFile, ExportSource, StoreOrigin, written
 from shared.ports.overlay import Overlay

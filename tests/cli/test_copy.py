@@ -22,7 +22,6 @@ from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
-from shared.model.imports import Mark
 from shared.model.jobs import ADD, DONE, EXPORT, FAILED, RESET, RUNNING, Job, JobState, Progress
 from shared.model.moving import Origin, moved_receipt
 from shared.model.receipts import (
@@ -34,7 +33,7 @@ from shared.model.receipts import (
     notes_of_change,
     notes_of_commit,
 )
-from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
+from shared.model.words import DEAD, Commit, Envelope, Guard, Mark, Receipt, ShardAdd
 from shared.moving.ours import CopyFile, StoreOrigin, written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema

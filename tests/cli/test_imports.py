@@ -19,7 +19,7 @@ from countersink_server.move.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.imports import VARIANTS, Foreign
+from shared.model.moving import VARIANTS, Foreign
 from shared.moving.ours import ExportSource
 from shared.wiring.moving import name_of, refuse_ours
 from tests.cli.running import make_file, run

@@ -13,7 +13,7 @@ from countersink_server.move.importer import Importer, ImportOptions, ImportOutc
 from shared.config.settings import Settings
 from shared.memory import ProcessOverlay
 from shared.model.errors import SettingsError
-from shared.model.imports import VARIANTS, Source
+from shared.model.moving import VARIANTS, Source
 from shared.model.receipts import DAY
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock

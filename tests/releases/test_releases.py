@@ -16,7 +16,7 @@ import pytest
 
 from countersink import AsyncClient
 from shared.model.buckets import BrokerMillis
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 from shared.model.receipts import key_of_increment
 from shared.model.words import Delivery, Message
 from shared.moving.ours import CopyFile
