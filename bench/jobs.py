@@ -26,9 +26,9 @@ from shared.datastore.jobs import DatastoreJobs
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore
 from shared.memory import MemoryTasks, ProcessOverlay
-from shared.model.buckets import Millis, StoreMillis
+from shared.model.buckets import DAY, Millis, StoreMillis
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
-from shared.model.receipts import DAY, lifetime
+from shared.model.receipts import lifetime
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint

@@ -11,8 +11,8 @@ from shared.counters.compaction import compactor_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
+from shared.model.buckets import DAY_SECONDS
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPIRE, EXPORT, RESET
-from shared.model.receipts import DAY_SECONDS
 from shared.runtime.retry import Backoff
 from shared.wiring.process import Parts
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
-from shared.model.buckets import NEVER, Instant, Millis, StoreMillis, WallMillis
+from shared.model.buckets import HOUR, NEVER, Instant, Millis, StoreMillis, WallMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -27,7 +27,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import HOUR, key_of_set, notes_of_change, read_note
+from shared.model.receipts import key_of_set, notes_of_change, read_note
 from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Reading, Receipt, ShardAdd, choose
 from shared.ports.overlay import Overlay
 from shared.ports.store import Commits

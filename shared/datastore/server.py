@@ -6,9 +6,8 @@ from uuid import uuid4
 
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import COUNT, PROBE, integer, transform
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import HOUR, StoreMillis
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.receipts import HOUR
 from shared.model.words import Receipt
 
 _log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding, too_long
+from shared.model.buckets import DAY_SECONDS
 from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError, UnkeptError
-from shared.model.receipts import DAY_SECONDS
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.pubsub.client import RETRY_FOR, DeniedError, ExistsError, NotFoundError, PubsubClient, PubsubPlace

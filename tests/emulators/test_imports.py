@@ -12,9 +12,9 @@ import pytest
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY
 from shared.model.errors import SettingsError
 from shared.model.moving import VARIANTS, Source
-from shared.model.receipts import DAY
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from shared.wiring.moving import source_of

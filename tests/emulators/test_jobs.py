@@ -20,10 +20,10 @@ from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of
 from shared.memory import ProcessOverlay
-from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
+from shared.model.buckets import DAY, DAY_SECONDS, HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPIRE, EXPORT, KINDS, RUNNING, ExpireRule, Job, Span, Task
-from shared.model.receipts import DAY, DAY_SECONDS, keys_of_changes
+from shared.model.receipts import keys_of_changes
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.pubsub.client import TIMEOUT
 from shared.pubsub.subscription import PubsubTasks

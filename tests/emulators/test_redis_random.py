@@ -15,10 +15,10 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import DAY, StoreMillis
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
-from shared.model.receipts import DAY, key_of_set
+from shared.model.receipts import key_of_set
 from shared.model.words import Commit, Envelope, Increment, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy

@@ -19,9 +19,9 @@ from shared.counters.reader import Largest, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory import ProcessOverlay
-from shared.model.buckets import Millis, Monotonic, WallSeconds
+from shared.model.buckets import DAY, HOUR, Millis, Monotonic, WallSeconds
 from shared.model.errors import StoodStillError
-from shared.model.receipts import DAY, HOUR, Promise, promised
+from shared.model.receipts import Promise, promised
 from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.retry import Stop, forever

@@ -23,9 +23,9 @@ from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import SET, ChangeRequest, Setter
-from shared.model.buckets import BEGINNING, Instant, Millis
+from shared.model.buckets import BEGINNING, DAY, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
-from shared.model.receipts import DAY, key_of_set, promised
+from shared.model.receipts import key_of_set, promised
 from shared.model.words import Commit, Increment, Letter
 from shared.ports.broker import DeadLetters
 from shared.runtime.retry import Backoff

@@ -12,9 +12,9 @@ from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
 from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.setter import Setter
+from shared.model.buckets import DAY, DAY_SECONDS
 from shared.model.errors import InexactError, SettingsError
 from shared.model.jobs import DONE, EXPIRE, FAILED, RUNNING, ExpireRule, JobState, flaw_of_job
-from shared.model.receipts import DAY, DAY_SECONDS
 from shared.runtime import metrics
 from shared.wiring.process import connect
 from tests.http.faults import failing

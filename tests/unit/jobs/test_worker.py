@@ -11,7 +11,7 @@ from flusher.jobs.worker import TRIES, Runner, Worker
 from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import Change, ChangeRequest, Setter
-from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.model.buckets import DAY, Instant, Millis, StoreMillis
 from shared.model.errors import (
     ContendedError,
     DamagedError,
@@ -38,7 +38,6 @@ from shared.model.jobs import (
     read,
     written,
 )
-from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.metrics import NEWER
 from shared.runtime.retry import Backoff, Stop
