@@ -29,8 +29,8 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, File, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
-from shared.config.lists import MOST_RANKED, NameLimit
-from shared.config.settings import duration_of, flaw_of_shards
+from shared.config.lists import MOST_RANKED, NameLimit, duration_of
+from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Largest, Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter

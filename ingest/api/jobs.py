@@ -24,7 +24,8 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, File, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError, must_be, whole_from
-from shared.config.settings import MOST_DAYS, flaw_of_shards
+from shared.config.lists import MOST_DAYS
+from shared.config.settings import flaw_of_shards
 from shared.counters.jobs import JobResults, JobStarter, NoResultError
 from shared.counters.series import SpanError
 from shared.http.answers import SECURE

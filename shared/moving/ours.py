@@ -1,8 +1,9 @@
 """Reads what is our own: a store, and the files that `countersink copy` and `countersink map --export` wrote."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -306,21 +307,19 @@ class ExportSource:
         self.name = f"export {file.resolve()}"
         """A later export in the same place is the same data, some time later."""
         self._file = file
-        self._totals: dict[str, int] | None = None
+
+    @cached_property
+    def _totals(self) -> Mapping[str, int]:
+        return totals_in(self._file)
 
     async def counter(self, name: str) -> Foreign | None:
-        total = self._read().get(name)
+        total = self._totals.get(name)
         return None if total is None else Foreign(name, total)
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        for name, total in self._read().items():
+        for name, total in self._totals.items():
             if name.startswith(prefix):
                 yield Foreign(name, total)
-
-    def _read(self) -> dict[str, int]:
-        if self._totals is None:
-            self._totals = totals_in(self._file)
-        return self._totals
 
 
 def totals_in(file: Path) -> dict[str, int]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import CLOSED_WITHIN, MOST_READ_AT_ONCE, SeriesReader
 from shared.memory import ProcessOverlay
