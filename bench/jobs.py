@@ -18,9 +18,9 @@ from flusher.jobs.kinds import IN_COMMIT, Adding
 from flusher.jobs.worker import PAGE
 from flusher.service import make_runner
 from shared.config.settings import Settings
-from shared.counters.compaction import compactor_of
 from shared.counters.jobs import JobStarter
 from shared.counters.reader import Reader
+from shared.counters.setter import compactor_of
 from shared.datastore.client import DatastoreClient
 from shared.datastore.jobs import DatastoreJobs
 from shared.datastore.keys import DatastorePlace

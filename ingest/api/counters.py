@@ -31,9 +31,8 @@ from ingest.http.requests import Call, File, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
 from shared.config.lists import MOST_RANKED, NameLimit, duration_of
 from shared.config.settings import flaw_of_shards
-from shared.counters.compaction import Compactor
 from shared.counters.reader import AllNames, Largest, Reader
-from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Compactor, Setter
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock
 from shared.model.buckets import WallSeconds, written_at

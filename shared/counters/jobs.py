@@ -8,8 +8,8 @@ from typing import Final
 
 import orjson
 
-from shared.counters.compaction import Compactor
 from shared.counters.series import check_span
+from shared.counters.setter import Compactor
 from shared.model.buckets import Millis, Rules, StoreMillis
 from shared.model.errors import CountersinkError, InexactError
 from shared.model.jobs import (

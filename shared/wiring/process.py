@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from shared.config import urls
 from shared.config.findings import Setup
 from shared.config.settings import Settings, receipts_live
-from shared.counters.compaction import compactor_of
 from shared.counters.jobs import JobStarter
+from shared.counters.setter import compactor_of
 from shared.fleet import CHANGE_WITHIN, FleetView, Membership, in_memory, new_member
 from shared.memory import MemberOverlay, MemoryTasks, ProcessOverlay
 from shared.model.errors import SettingsError

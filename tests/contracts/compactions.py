@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from shared.counters.compaction import Compactor
+from shared.counters.setter import Compactor
 from shared.model.buckets import DAY
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, ShrunkError
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd

@@ -14,9 +14,8 @@ import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Verdict, judge, look
 from flusher.flush.commit_loop import ShardBook
-from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
+from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Compactor, Setter
 from shared.datastore.client import LAG_EMULATED, DatastoreClient, Found
 from shared.datastore.keys import COUNT, KEY, name_of, query_of
 from shared.datastore.store import DatastoreStore

@@ -11,11 +11,10 @@ import pytest
 from flusher.expiry import DailyExpiry
 from flusher.jobs.kinds import Adding, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.compaction import Compactor
 from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
+from shared.counters.setter import Compactor, Setter
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of

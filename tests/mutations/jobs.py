@@ -90,7 +90,7 @@ mutation(
     )
 )
 
-mutation("a job compacts under no receipt of its own", "shared.counters.compaction.Compactor.compact", JOBS_OVER_HTTP)(
+mutation("a job compacts under no receipt of its own", "shared.counters.setter.Compactor.compact", JOBS_OVER_HTTP)(
     lambda compact: lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
 )
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from shared.counters.compaction import Compactor
+from shared.counters.setter import Compactor
 from shared.model.buckets import DAY, Millis
 from tests.interleavings.simulation.conservation import CountingApart
 from tests.interleavings.simulation.users import COUNTERS

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.counters.compaction import Compactor
+from shared.counters.setter import Compactor
 from shared.model.buckets import DAY, Millis
 from shared.model.errors import BrokerRejectedError, UnkeptError
 from tests.interleavings.simulation.keys import Keys

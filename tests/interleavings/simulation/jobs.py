@@ -12,11 +12,10 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.compaction import Compactor
 from shared.counters.jobs import JobResults
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
+from shared.counters.setter import Compactor, Setter
 from shared.model.buckets import DAY, Millis, StoreMillis
 from shared.model.jobs import (
     ADD,
