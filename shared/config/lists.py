@@ -9,8 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import permutations
 from typing import Final, NamedTuple, TypeVar
 
-from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Rules
-from shared.model.buckets import Rule as WindowRule
+from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Prefixed, Rule, Rules
 from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.jobs import ExpireRule
 from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, flaw_of_size
@@ -29,8 +28,6 @@ class NameLimit(NamedTuple):
     prefix: str
     most: int
 
-
-Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule, NameLimit, WindowRule)
 
 LONGEST_INTERVAL: Final = 30 * DAY
 MOST_THRESHOLDS: Final = 100
@@ -79,13 +76,13 @@ def _begins_with_rule(text: str, read: Callable[[str, str], object]) -> bool:
 
 def of_prefixes(
     example: str, separator: str = ","
-) -> Callable[[Callable[[str, str], Rule]], Callable[[str], tuple[Rule, ...]]]:
+) -> Callable[[Callable[[str, str], Prefixed]], Callable[[str], tuple[Prefixed, ...]]]:
     """Reads rules such as `page:=10s,=1m`: a prefix, which may hold `=`, but no separator, and what is decorated reads.
     The empty prefix is for all names.
     """
 
-    def decorate(read: Callable[[str, str], Rule]) -> Callable[[str], tuple[Rule, ...]]:
-        def one(word: str, text: str) -> Rule:
+    def decorate(read: Callable[[str, str], Prefixed]) -> Callable[[str], tuple[Prefixed, ...]]:
+        def one(word: str, text: str) -> Prefixed:
             prefix, equals, rest = word.rpartition("=")
             try:
                 if not equals:
@@ -98,7 +95,7 @@ def of_prefixes(
             except ValueError as error:
                 raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
 
-        def rules(text: str) -> tuple[Rule, ...]:
+        def rules(text: str) -> tuple[Prefixed, ...]:
             found = tuple(one(word.strip(), text) for word in text.split(separator)) if text else ()
             if len({rule.prefix for rule in found}) < len(found):
                 raise ValueError("a prefix appears twice")
@@ -211,11 +208,11 @@ def days_of(text: str) -> int:
 
 
 @of_prefixes("page:=hour/90d,day/2y", ";")
-def _window_rules(prefix: str, rest: str) -> WindowRule:
+def _window_rules(prefix: str, rest: str) -> Rule:
     periods = [_kept(one.strip()) for one in rest.split(",")]
     if len(dict(periods)) < len(periods):
         raise ValueError("names a period twice")
-    return WindowRule(prefix, tuple(sorted(periods)))
+    return Rule(prefix, tuple(sorted(periods)))
 
 
 def _kept(word: str) -> tuple[str, Millis]:
