@@ -275,23 +275,29 @@ def _job(line: dict[str, Any], left: Millis) -> MovedJob:
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     """All lines but the last. `SettingsError` if one is no JSON object, or the file is cut off."""
     number, last = 0, None
+    for number, said in _objects(file):
+        if said is None or last is not None:
+            raise SettingsError(f"{file}, line {number}: is no line of countersink copy")
+        if LINES in said:
+            last = said[LINES]
+        else:
+            yield said
+    if last != number - 1:
+        raise SettingsError(f"{file} is cut off after line {number}: copy into it again")
+
+
+def _objects(file: Path, end: bytes = b"") -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The number of each line, and the JSON object in it; None if it is something else, or does not end with `end`."""
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    said = json.loads(line)
+                    said = json.loads(line) if line.endswith(end) else None
                 except (ValueError, RecursionError):
                     said = None
-                if type(said) is not dict or last is not None:
-                    raise SettingsError(f"{file}, line {number}: is no line of countersink copy")
-                if LINES in said:
-                    last = said[LINES]
-                else:
-                    yield said
+                yield number, said if type(said) is dict else None
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    if last != number - 1:
-        raise SettingsError(f"{file} is cut off after line {number}: copy into it again")
 
 
 # The totals in a file that `countersink map --export` wrote.
@@ -323,34 +329,19 @@ class ExportSource:
 
 
 def totals_in(file: Path) -> dict[str, int]:
-    """The total of each counter. `SettingsError` if a line has none, or a second one of a counter."""
-    totals: dict[str, int] = {}
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                name, total = _total_in(line)
-                if name is None:
-                    raise SettingsError(
-                        f"{file}, line {number}: is no line of an export, so nothing was imported. A line is"
-                        f" {EXAMPLE}, and ends with a line break"
-                    )
-                if name in totals:
-                    raise SettingsError(f"{file}, line {number}: {name!r} appears twice, so nothing was imported")
-                totals[name] = total
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    return totals
+    """The total of each counter. `SettingsError` if a line has none, or a second one of a counter.
 
-
-def _total_in(line: bytes) -> tuple[str | None, int]:
-    """The name and the value; None if the line has not both. An export of counts by time has the total, too. What a
-    reset or delete has taken away is `before`.
+    An export of counts by time has the total, too. What a reset or delete has taken away is `before`.
     """
-    try:
-        found = json.loads(line) if line.endswith(b"\n") else None  # the end of a file may be missing
-    except (ValueError, RecursionError):
-        found = None
-    if type(found) is not dict or type(found.get("name")) is not str:
-        return None, 0
-    total = found.get("value", found.get("before"))
-    return (found["name"], total) if type(total) is int else (None, 0)
+    totals: dict[str, int] = {}
+    for number, said in _objects(file, b"\n"):  # the end of a file may be missing
+        name, total = (said.get("name"), said.get("value", said.get("before"))) if said else (None, None)
+        if type(name) is not str or type(total) is not int:
+            raise SettingsError(
+                f"{file}, line {number}: is no line of an export, so nothing was imported. A line is"
+                f" {EXAMPLE}, and ends with a line break"
+            )
+        if name in totals:
+            raise SettingsError(f"{file}, line {number}: {name!r} appears twice, so nothing was imported")
+        totals[name] = total
+    return totals
