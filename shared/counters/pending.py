@@ -199,41 +199,37 @@ class NameIndex:
 
     def __init__(self, blocks: Sequence[list[str]] = ()) -> None:
         """`blocks`: sorted names, as `in_blocks` returns them."""
-        self._blocks = [block for block in blocks if block]
-        self._firsts = [block[0] for block in self._blocks]
+        self._blocks = [block for block in blocks if block] or [[]]
+        self._firsts = ["", *[block[0] for block in self._blocks[1:]]]
         """A name that is no larger than any in the block, and larger than all in those before."""
-        self._firsts[:1] = [""] if self._blocks else []
 
     def add(self, name: str) -> None:
-        if not self._blocks:
-            self._blocks, self._firsts = [[name]], [""]
+        at, place, there = self._find(name)
+        if there:
             return
-        at = bisect_right(self._firsts, name) - 1
         block = self._blocks[at]
-        place = bisect_left(block, name)
-        if place < len(block) and block[place] == name:
-            return
         block.insert(place, name)
         if len(block) > 2 * BLOCK:
             self._blocks[at : at + 1] = [block[:BLOCK], block[BLOCK:]]
             self._firsts.insert(at + 1, block[BLOCK])
 
     def discard(self, name: str) -> None:
-        if not self._blocks:
-            return
+        at, place, there = self._find(name)
+        if there:
+            del self._blocks[at][place]
+            if at and not self._blocks[at]:
+                del self._blocks[at], self._firsts[at]
+
+    def _find(self, name: str) -> tuple[int, int, bool]:
+        """The block and the place in it where the name belongs, and whether it is there."""
         at = bisect_right(self._firsts, name) - 1
         block = self._blocks[at]
         place = bisect_left(block, name)
-        if place < len(block) and block[place] == name:
-            del block[place]
-            if not block and at:
-                del self._blocks[at], self._firsts[at]
+        return at, place, place < len(block) and block[place] == name
 
     def page(self, prefix: str, after: str, limit: int | None) -> list[str]:
         """Up to `limit` names that begin with the prefix and come behind `after`, in order."""
         found: list[str] = []
-        if not self._blocks:
-            return found
         at = bisect_right(self._firsts, max(prefix, after)) - 1
         block = self._blocks[at]
         place = bisect_left(block, prefix) if prefix > after else bisect_right(block, after)
