@@ -475,16 +475,14 @@ class Largest:
 
         One call looks at all counters under the prefixes, which keeps a processor busy. So there is one at a time.
         """
-        readings, exact = await self._find(prefixes, limit)
-        await self._reader.forget([reading.name for reading in readings])
-        return readings, exact
-
-    async def _find(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
         async with self._turn:
             names = [name for prefix in prefixes for name in await self._overlay.names(prefix, "", MOST_IN_TURN + 1)]
             if len(names) > MOST_IN_TURN:
-                return await self._in_turn(prefixes, limit), False
-            return await self._at_once(prefixes, limit)
+                readings, exact = await self._in_turn(prefixes, limit), False
+            else:
+                readings, exact = await self._at_once(prefixes, limit)
+        await self._reader.forget([reading.name for reading in readings])
+        return readings, exact
 
     async def _at_once(self, prefixes: Sequence[str], limit: int) -> tuple[Sequence[Reading], bool]:
         whole = False

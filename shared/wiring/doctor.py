@@ -221,7 +221,7 @@ def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
         from shared.pubsub.setup import PubsubSetup  # noqa: PLC0415
     host = os.environ.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(host)
-    place = PubsubPlace(there.project, there.topic, there.subscription)
+    place = PubsubPlace(*there)
     setup = PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
     return until_closed(setup, client.close)
 

@@ -181,7 +181,7 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     clock = stored.clock
     looks = FleetView(stored.book, clock, settings.look)
     client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
-    place = PubsubPlace(broker.project, broker.topic, broker.subscription)
+    place = PubsubPlace(*broker)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
@@ -288,9 +288,7 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
         )
     with needs("google", STORE, settings.store):
         from shared.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
-    there = urls.datastore(STORE, settings.store)
-    kinds = Kinds(settings.kind_config, settings.kind_shard)
-    return DatastorePlace(there.project, there.database, there.namespace, kinds)
+    return DatastorePlace(*urls.datastore(STORE, settings.store), Kinds(settings.kind_config, settings.kind_shard))
 
 
 def redis_overlay(
