@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import InexactError
@@ -50,12 +50,8 @@ class EntryLog(Sequence[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         return chain(islice(self.shared, self.number), self.unconfirmed)
 
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
-        return (*self,)[index]
+    def __getitem__(self, at: Any) -> Any:
+        return (*self,)[at]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and (*self,) == (*other,)
