@@ -484,10 +484,10 @@ class Pending:
 
     def _counters(self, number: int) -> Collection[str]:
         """The counters that a message has entries of."""
-        first, *more = self._messages[number] or (_NOTHING,)
-        if not more and not first.keyed:
-            return first.names
-        return {counter for held in (first, *more) for counter in (*held.names, *held.keyed)}
+        kept = self._messages[number]
+        if len(kept) == 1 and not kept[0].keyed:
+            return kept[0].names
+        return {counter for held in kept for counter in (*held.names, *held.keyed)}
 
     def _shared(self, names: list[str]) -> list[str]:
         """The same names, as strings that this object already holds."""
@@ -532,7 +532,7 @@ class Pending:
         self._bare.clear()
 
 
-_NOTHING: Final = Kept("", (), (), {}, retried=False, created=0)
+_NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
 
 
 def kept_of(envelope: Envelope, names: Sequence[str]) -> Kept:
@@ -547,6 +547,3 @@ def kept_of(envelope: Envelope, names: Sequence[str]) -> Kept:
         keyed.setdefault(item.counter, []).append((item.key, item.delta))
     its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
     return Kept(envelope.key, tuple(names), small, its, envelope.retried, envelope.created)
-
-
-_NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
