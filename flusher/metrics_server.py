@@ -9,8 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from shared.config.settings import Settings
 from shared.http.answers import SECURE
-from shared.http.server import HttpServer
-from shared.http.watchdog import ADMINS, SPARE, room_for
+from shared.http.server import ADMINS, SPARE, HttpServer, room_for
 from shared.runtime.metrics import REGISTRY
 
 PATHS: Final = ("/healthz", "/metrics")

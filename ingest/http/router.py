@@ -27,7 +27,7 @@ from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
 from shared.http.answers import HEADS, JSON, line, written
 from shared.http.front import Front, Handler, front_of
-from shared.http.watchdog import Watchdog
+from shared.http.server import HttpServer
 from shared.runtime import metrics
 from shared.runtime.traces import REQUEST, RequestContext, Traces, sampled_in
 
@@ -109,10 +109,10 @@ class _UnderWay:
         self.streams = 0
         self.handled = 0
         """Requests that have a handler. Those of the fast path have none."""
-        self.watchdogs: WeakSet[Watchdog] = WeakSet()
+        self.servers: WeakSet[HttpServer] = WeakSet()
 
     def requests(self) -> int:
-        return self.handled + sum(watchdog.answering() for watchdog in self.watchdogs)
+        return self.handled + sum(server.answering() for server in self.servers)
 
 
 UNDER_WAY: Final = _UnderWay()
@@ -141,8 +141,8 @@ def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
 
 _LIST: Final = "/openapi.json lists all paths"
 _OF_COUNTERS: Final = (
-    "write a '/' in the name of a counter as %2F; PUT /v1/counters/NAME {\"value\": 1} sets it, and"
-    " DELETE /v1/counters/NAME deletes it"
+    "write a '/' in the name of a counter as %2F; POST /v1/counters/NAME {\"delta\": 1} adds to it,"
+    ' PUT /v1/counters/NAME {"value": 1} sets it, and DELETE /v1/counters/NAME deletes it'
 )
 _ON_ADMIN_PORT: Final = "what administers is on the admin port of the service (--admin-port)"
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE")

@@ -21,11 +21,11 @@ from shared.moving.ours import CopyFile, ExportSource, StoreOrigin, written
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.backup import copy, went_on
 from shared.sqlite.broker import SqliteOverlay, topic_of
-from shared.sqlite.database import Database, Reserve
+from shared.sqlite.buckets import SqliteArrivals
+from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from shared.wiring.files import STORE, data_file, elsewhere, needs, until_closed
 from shared.wiring.process import datastore_emulator, datastore_place, store_of
@@ -141,7 +141,9 @@ def lines_of(origin: Origin, prefix: str) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tuple[Database, Callable[[], bool]]]:
+async def _opened(
+    file: Path, reserve: int, *, makes: bool, still: bool
+) -> AsyncIterator[tuple[Database, Callable[[], bool]]]:
     """The file, and what says whether it has gone on since it was copied."""
     with ExitStack() as stack:
         copied, used = None, file
@@ -150,7 +152,7 @@ async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tupl
             used = Path(stack.enter_context(TemporaryDirectory(prefix="countersink-copy-")), file.name)
             if not makes or await asyncio.to_thread(file.exists):
                 copied = await asyncio.to_thread(copy, file, used)
-        database = Database(used, None if still else elsewhere(file))
+        database = Database(used, None if still else elsewhere(file), reserve)
         async with until_closed(database, database.close):
             yield database, lambda: copied is not None and went_on(file, copied)
 
@@ -162,13 +164,14 @@ async def end_of(settings: Settings, argument: str, url: str, *, makes: bool, st
     """
     match urls.scheme_of(url):
         case "sqlite":
-            async with _opened(urls.sqlite_file(argument, url), makes=makes, still=still) as (database, has_gone_on):
+            file = urls.sqlite_file(argument, url)
+            async with _opened(file, settings.disk_reserve, makes=makes, still=still) as (database, has_gone_on):
                 clock = SystemClock()
 
                 async def waiting() -> int:
                     return backlog_of(database, clock).increments
 
-                store = SqliteStore(database, clock, Reserve(database.path, settings.disk_reserve))
+                store = SqliteStore(database, clock)
                 origin = StoreOrigin(store, f"sqlite {topic_of(database)}", waiting, has_gone_on)
                 overlay = SqliteOverlay(database, topic_of(database))
                 yield End(origin, store, SqliteArrivals(database), overlay, clock)

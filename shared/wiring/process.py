@@ -30,7 +30,7 @@ from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
-from shared.sqlite.database import Database, Reserve
+from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
@@ -145,14 +145,12 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
 
 def _embedded(settings: Settings, *, makes: bool) -> Parts:
     clock = SystemClock()
-    database = open_database(only_file(settings), makes=makes)
+    database = open_database(only_file(settings), settings, makes=makes)
     topic = topic_of(database)
-    reserve = Reserve(database.path, settings.disk_reserve)
-    store = SqliteStore(database, clock, reserve)
     return Parts(
-        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
         subscription=SqliteSubscription(database, clock, settings.lease),
-        store=store,
+        store=SqliteStore(database, clock),
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
@@ -160,10 +158,10 @@ def _embedded(settings: Settings, *, makes: bool) -> Parts:
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
-        jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
+        jobs=SqliteJobs(database, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
-        spare=reserve.spare,
+        spare=database.reserve.spare,
         backlog=partial(backlog_of, database, clock),
         feed=SqliteFeedBook(database, clock),
         _files=[database],
@@ -175,7 +173,8 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
+        from shared.pubsub.publisher import KeptPublisher  # noqa: PLC0415
+        from shared.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.pubsub.subscription import PubsubDeadLetters, PubsubSubscription, PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
@@ -225,7 +224,7 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
         jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
-        spare=spool.spare if spool is not None else None,
+        spare=spool.file.reserve.spare if spool is not None else None,
         backlog=in_fleet.backlog if in_fleet is not None and publishes else None,
         feed=stored.feed,
         looks=looks,
@@ -254,7 +253,7 @@ class Stored(NamedTuple):
 def store_of(settings: Settings, clock: Clock) -> Stored:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
-        from shared.datastore.arrivals import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.buckets import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.feed import DatastoreFeedBook  # noqa: PLC0415
         from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
@@ -335,7 +334,7 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
         there = urls.topic(FEED_TO, settings.feed_to)
         with needs("google", FEED_TO, settings.feed_to):
             from shared.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-            from shared.pubsub.feed import PubsubReceiver  # noqa: PLC0415
+            from shared.pubsub.publisher import PubsubReceiver  # noqa: PLC0415
         client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
         return PubsubReceiver(client, PubsubPlace(*there).topic, source), settings.feed_to
     if url.scheme == "file" and not host and len(url.path) > 1:
