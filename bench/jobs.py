@@ -18,18 +18,17 @@ from flusher.jobs.kinds import IN_COMMIT, Adding
 from flusher.jobs.worker import PAGE
 from flusher.service import make_runner
 from shared.config.settings import Settings
-from shared.counters.compaction import compactor_of
+from shared.counters.jobs import JobStarter
 from shared.counters.reader import Reader
-from shared.counters.start_job import JobStarter
+from shared.counters.setter import compactor_of
 from shared.datastore.client import DatastoreClient
 from shared.datastore.jobs import DatastoreJobs
 from shared.datastore.keys import DatastorePlace
 from shared.datastore.store import DatastoreStore
-from shared.memory.overlay import ProcessOverlay
-from shared.memory.tasks import MemoryTasks
-from shared.model.buckets import Millis, StoreMillis
+from shared.memory import MemoryTasks, ProcessOverlay
+from shared.model.buckets import DAY, Millis, StoreMillis
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
-from shared.model.receipts import DAY, lifetime
+from shared.model.receipts import lifetime
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint

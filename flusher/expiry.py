@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NoReturn
 
-from shared.counters.start_job import JobStarter
+from shared.counters.jobs import JobStarter
 from shared.model.buckets import written_at
 from shared.model.errors import TransientError, amount
 from shared.model.jobs import DONE, EXPIRE, RUNNING, ExpireRule, JobState

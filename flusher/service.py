@@ -7,12 +7,11 @@ from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
 from flusher.shards import CounterCooler, Growth
 from shared.config.settings import Settings, promise_of, receipts_live
-from shared.counters.compaction import compactor_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
+from shared.counters.setter import Setter, compactor_of
+from shared.model.buckets import DAY_SECONDS
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPIRE, EXPORT, RESET
-from shared.model.receipts import DAY_SECONDS
 from shared.runtime.retry import Backoff
 from shared.wiring.process import Parts
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf, sqrt
 from typing import Final, NamedTuple
 
-from shared.counters.compaction import Compactor
+from shared.counters.setter import Compactor
 from shared.model.errors import CrowdedError, RefusedError, TransientError, amount
 from shared.model.words import ShardAdd
 from shared.ports.store import ShardNumbers

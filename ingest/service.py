@@ -29,12 +29,10 @@ from ingest.http.router import LOG, UNDER_WAY, Routes, refusal
 from ingest.statsd.statsd import Statsd, StatsdSockets
 from ingest.statsd.streams import MOST_STREAMS
 from shared.config.settings import Settings, promise_of, receipts_live
-from shared.counters.compaction import compactor_of
-from shared.counters.job_result import JobResults
-from shared.counters.largest import Largest
-from shared.counters.reader import AllNames, Reader
+from shared.counters.jobs import JobResults
+from shared.counters.reader import AllNames, Largest, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
+from shared.counters.setter import Setter, compactor_of
 from shared.http.server import ADMINS, SPARE, HttpServer, room_for
 from shared.http.shares import FairLock
 from shared.model.buckets import StoreMillis

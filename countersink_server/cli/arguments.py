@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
-from shared.config.settings import days_of, duration_of
+from shared.config.lists import days_of, duration_of
 from shared.model.buckets import millis_of
 
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {

@@ -15,9 +15,9 @@ from countersink_server.cli.output import flush, json_of, tell
 from countersink_server.cli.setup import add, connected
 from countersink_server.cli.target import settings_of
 from shared.config.settings import receipts_live
-from shared.model.buckets import FOR_EVER, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
+from shared.model.buckets import FOR_EVER, HOUR, LENGTHS, Followed, Millis, WallMillis, retention_of, written_at
 from shared.model.errors import CountersinkError, amount
-from shared.model.receipts import HOUR, Tally, read_note
+from shared.model.receipts import Tally, read_note
 from shared.ports.store import Accounts, Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.wiring.files import refuse_older
 from shared.wiring.process import Parts

@@ -3,7 +3,6 @@ it.
 """
 
 import argparse
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,8 +14,8 @@ from countersink_server.move.importer import Importer, ImportOptions, ImportOutc
 from shared.config.settings import Settings, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, amount
 from shared.model.fleet import begun
-from shared.model.imports import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
-from shared.wiring import datastore, moving
+from shared.model.moving import FIRESTORE, OTHERS, REDIS, VARIANTS, By, Source
+from shared.wiring.moving import source_of
 from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20
@@ -81,15 +80,19 @@ def add_commands(commands: Commands) -> None:
 
 async def _import(options: argparse.Namespace) -> None:
     check(options)
-    async with connected(options) as (settings, parts), _source(settings, options) as source:
+    async with (
+        connected(options) as (settings, parts),
+        source_of(
+            settings,
+            options.variant,
+            options.place,
+            kind=options.kind,
+            names=options.names,
+            match=options.match,
+            fields=options.fields,
+        ) as source,
+    ):
         await _run(source, parts, settings, options)
-
-
-def _source(settings: Settings, options: argparse.Namespace) -> AbstractAsyncContextManager[Source]:
-    variant = VARIANTS.get(options.variant)
-    if variant is None:
-        return moving.source_of(options.variant, options.place, options.match, options.fields)
-    return datastore.source_of(settings, variant, options.place, kind=options.kind, names=options.names)
 
 
 def check(options: argparse.Namespace) -> None:

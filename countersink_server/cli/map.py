@@ -19,7 +19,7 @@ from countersink_server.cli.setup import connected
 from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience
 from flusher.service import make_runner
 from shared.config.settings import MOST_SHARDS, flaw_of_shards
-from shared.counters.job_result import JobResults
+from shared.counters.jobs import JobResults
 from shared.counters.series import SpanError
 from shared.model import buckets
 from shared.model.buckets import LENGTHS

@@ -17,9 +17,9 @@ from shared.config.findings import FAIL, OK, Finding
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError, amount
 from shared.runtime.retry import Backoff, insist, tries
-from shared.wiring import doctor, feed
+from shared.wiring import doctor
 from shared.wiring.files import all_files, backup, data_file, until_closed
-from shared.wiring.process import Parts, connect
+from shared.wiring.process import Parts, check_receiver, connect
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes at most."""
@@ -110,7 +110,7 @@ async def _doctor(options: argparse.Namespace) -> None:
 async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
     try:
         openings = doctor.setups(settings_of(options))
-        await feed.check_receiver(settings_of(options))
+        await check_receiver(settings_of(options))
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return

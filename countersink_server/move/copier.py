@@ -24,10 +24,18 @@ from typing import Final, TypeVar
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.model.buckets import StoreMillis, TimeBucket, WallMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
-from shared.model.imports import Foreign, Mark
 from shared.model.jobs import RUNNING
-from shared.model.moving import MovedCount, MovedJob, MovedReceipt, Origin, followed_until, marks_of, shard_of_copy
-from shared.model.words import Commit, Guard, Receipt, Total, pages
+from shared.model.moving import (
+    Foreign,
+    MovedCount,
+    MovedJob,
+    MovedReceipt,
+    Origin,
+    followed_until,
+    marks_of,
+    shard_of_copy,
+)
+from shared.model.words import Commit, Guard, Mark, Receipt, Total, pages
 from shared.runtime.retry import Backoff, insist, within
 from shared.wiring.moving import End
 

@@ -20,9 +20,9 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.imports import Foreign, Mark, Source
+from shared.model.moving import Foreign, Source
 from shared.model.receipts import Tally, key_of_import, notes_of_commit
-from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Receipt, add_to, flaw_of_name
+from shared.model.words import MARKED, MAX_SUM, Bounds, Commit, Mark, Receipt, add_to, flaw_of_name
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock

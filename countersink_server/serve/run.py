@@ -27,15 +27,22 @@ from ingest.access.door import Doors
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import CHANGE_WITHIN
+from shared.fleet import CHANGE_WITHIN
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.feed import NOTHING
 from shared.runtime import metrics
 from shared.runtime.metrics import watch_process
 from shared.runtime.retry import Backoff, Stop, ended, forever, insist
-from shared.wiring.feed import receiver_of, told_by
 from shared.wiring.files import until_closed
-from shared.wiring.process import Parts, connect, metrics_pusher_of, starter_of, traces_of
+from shared.wiring.process import (
+    Parts,
+    connect,
+    metrics_pusher_of,
+    receiver_of,
+    starter_of,
+    told_by,
+    traces_of,
+)
 
 if TYPE_CHECKING:
     from shared.runtime.otlp import OtlpMetrics

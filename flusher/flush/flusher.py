@@ -11,7 +11,7 @@ from flusher.cleanup import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush, FlushTools
 from flusher.flush.window import FlushPolicy, Window
 from flusher.shards import CounterCooler, CounterGrower
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, amount, said_of_bug
 from shared.model.fleet import HOLDS, REPORTS, WATCHES, Fleet, gone, leaves, reported

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
-from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import MOST_READ_AT_ONCE, SeriesReader, written
-from shared.counters.setter import ChangeRequest, Setter
+from shared.counters.setter import COMPACT_FOR, ChangeRequest, Compactor, Setter
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
     AlreadyAppliedError,
@@ -261,7 +260,7 @@ class Compacting:
     async def _hot(self, name: str, first: int, end: int) -> bool:
         """Whether the counter is written all the time. If not, the store may have been busy, which passes."""
         ages = await self._store.ages([(name, shard) for shard in range(first, end)])
-        return min(ages.values(), default=inf) < RETRY_FOR
+        return min(ages.values(), default=inf) < COMPACT_FOR
 
 
 # Exports each counter of a page: a line of JSON with its name and its value, exact at one instant of the visit; or

@@ -29,12 +29,10 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, File, Query, limit_of, page_token
 from ingest.parsing.parse import BodyError
-from shared.config.lists import MOST_RANKED, NameLimit
-from shared.config.settings import duration_of, flaw_of_shards
-from shared.counters.compaction import Compactor
-from shared.counters.largest import Largest
-from shared.counters.reader import AllNames, Reader
-from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.config.lists import MOST_RANKED, NameLimit, duration_of
+from shared.config.settings import flaw_of_shards
+from shared.counters.reader import AllNames, Largest, Reader
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Compactor, Setter
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock
 from shared.model.buckets import WallSeconds, written_at

@@ -28,9 +28,9 @@ from multidict import CIMultiDictProxy
 from ingest.http.requests import Query, idempotency_key_of, page_token_of
 from ingest.parsing.parse import ObjectShape, flaw_of_flag
 from shared.counters.reader import LONGEST_AGE
-from shared.model.buckets import LENGTHS
+from shared.model.buckets import DAY, LENGTHS
 from shared.model.jobs import LONGEST_ID, flaw_of_prefix
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
+from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, flaw_of_delta
 from shared.wire.strict_json import or_null
 

@@ -7,7 +7,7 @@ from msgspec import Meta
 from ingest.api.fields import Instant, Json
 from ingest.http.problems import Problem
 from ingest.http.requests import Call
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model import fleet
 from shared.model.buckets import StoreMillis, written_at
 from shared.model.errors import TransientError

@@ -24,10 +24,10 @@ from ingest.api.fields import (
 from ingest.http.problems import Problem
 from ingest.http.requests import Call, File, Reply, page_token, unescape
 from ingest.parsing.parse import BodyError, must_be, whole_from
-from shared.config.settings import MOST_DAYS, flaw_of_shards
-from shared.counters.job_result import JobResults, NoResultError
+from shared.config.lists import MOST_DAYS
+from shared.config.settings import flaw_of_shards
+from shared.counters.jobs import JobResults, JobStarter, NoResultError
 from shared.counters.series import SpanError
-from shared.counters.start_job import JobStarter
 from shared.http.answers import SECURE
 from shared.model import jobs
 from shared.model.buckets import LENGTHS, millis_of

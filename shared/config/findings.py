@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, Protocol
 
-from shared.model.receipts import DAY_SECONDS
+from shared.model.buckets import DAY_SECONDS
 
 OK: Final = "ok"
 WARN: Final = "WARN"

@@ -1,15 +1,15 @@
-"""Reads settings that are lists with commas: networks, origins, hosts, prefixes, limits, rules of the feed, and
-templates of names. Pure.
+"""Reads settings that are lists: networks, origins, hosts, prefixes, limits, rules of the feed, of what is kept and of
+what is deleted; durations; and templates of names. Pure.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import permutations
 from typing import Final, NamedTuple, TypeVar
 
-from shared.model.buckets import DAY, HOUR, Millis
-from shared.model.buckets import Rule as WindowRule
+from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Prefixed, Rule, Rules
 from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.jobs import ExpireRule
 from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, flaw_of_size
@@ -29,12 +29,15 @@ class NameLimit(NamedTuple):
     most: int
 
 
-Rule = TypeVar("Rule", FeedRule, ThresholdRule, ExpireRule, NameLimit, WindowRule)
-
 LONGEST_INTERVAL: Final = 30 * DAY
 MOST_THRESHOLDS: Final = 100
 """Numbers in one list."""
-_UNITS: Final = {"s": 1_000, "m": 60_000, "h": HOUR, "d": DAY}
+MOST_DAYS: Final = 36_600
+_UNITS: Final = {"s": 1_000, "m": 60_000, "h": HOUR, "d": DAY, "y": 366 * DAY}
+"""A year is 366 days, so that the same day of last year is still there."""
+_LONG: Final = "hdy"
+"""The units in which people say how long something is kept."""
+_SPAN: Final = re.compile(r"([0-9]{1,9})([a-z])")
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:]+")
@@ -73,13 +76,13 @@ def _begins_with_rule(text: str, read: Callable[[str, str], object]) -> bool:
 
 def of_prefixes(
     example: str, separator: str = ","
-) -> Callable[[Callable[[str, str], Rule]], Callable[[str], tuple[Rule, ...]]]:
+) -> Callable[[Callable[[str, str], Prefixed]], Callable[[str], tuple[Prefixed, ...]]]:
     """Reads rules such as `page:=10s,=1m`: a prefix, which may hold `=`, but no separator, and what is decorated reads.
     The empty prefix is for all names.
     """
 
-    def decorate(read: Callable[[str, str], Rule]) -> Callable[[str], tuple[Rule, ...]]:
-        def one(word: str, text: str) -> Rule:
+    def decorate(read: Callable[[str, str], Prefixed]) -> Callable[[str], tuple[Prefixed, ...]]:
+        def one(word: str, text: str) -> Prefixed:
             prefix, equals, rest = word.rpartition("=")
             try:
                 if not equals:
@@ -92,7 +95,7 @@ def of_prefixes(
             except ValueError as error:
                 raise ValueError(str(error) if word == text else f"{word!r} {error}") from None
 
-        def rules(text: str) -> tuple[Rule, ...]:
+        def rules(text: str) -> tuple[Prefixed, ...]:
             found = tuple(one(word.strip(), text) for word in text.split(separator)) if text else ()
             if len({rule.prefix for rule in found}) < len(found):
                 raise ValueError("a prefix appears twice")
@@ -162,10 +165,16 @@ def tops(text: str) -> tuple[NameLimit, ...]:
 
 @of_prefixes("page:=10s")
 def feed_rules(prefix: str, rest: str) -> FeedRule:
-    number, unit = rest[:-1], _UNITS.get(rest[-1:], 0)
-    if not (unit and _DIGITS.fullmatch(number) and int(number) * unit <= LONGEST_INTERVAL):
+    interval = _millis(rest, "smhd")
+    if interval is None or interval > LONGEST_INTERVAL:
         raise ValueError("must say how often, from 0s to 30d, in s, m, h or d, as in page:=10s")
-    return FeedRule(prefix, Millis(int(number) * unit))
+    return FeedRule(prefix, interval)
+
+
+def _millis(text: str, units: str) -> Millis | None:
+    """What a duration such as `90d` says; None if it is something else, or in another unit."""
+    found = _SPAN.fullmatch(text)
+    return Millis(int(found[1]) * _UNITS[found[2]]) if found and found[2] in units else None
 
 
 @of_prefixes("page:=every 1000")
@@ -181,6 +190,61 @@ def threshold_rules(prefix: str, rest: str) -> ThresholdRule:
         "must say 'every' and a number, or 'at' and at most 100 different numbers, as in quota:=at 100 1000; numbers"
         f" are from 1 to {MAX_DELTA}"
     )
+
+
+def duration_of(text: str) -> Millis:
+    """Reads `90d`: a whole number of hours, days or years. Raises `ValueError` if it is something else."""
+    if (found := _millis(text, _LONG)) is None:
+        raise ValueError(f"{text!r} must be a number of hours, days or years, as in 12h, 90d or 2y")
+    return found
+
+
+def days_of(text: str) -> int:
+    """Reads `400d` or `2y`: whole days. Raises `ValueError` if it is something else."""
+    days, rest = divmod(_millis(text, _LONG) or 0, DAY)
+    if rest or not 1 <= days <= MOST_DAYS:
+        raise ValueError(f"must be whole days or years, as in 90d or 2y, and at most {MOST_DAYS}d")
+    return days
+
+
+@of_prefixes("page:=hour/90d,day/2y", ";")
+def _window_rules(prefix: str, rest: str) -> Rule:
+    periods = [_kept(one.strip()) for one in rest.split(",")]
+    if len(dict(periods)) < len(periods):
+        raise ValueError("names a period twice")
+    return Rule(prefix, tuple(sorted(periods)))
+
+
+def _kept(word: str) -> tuple[str, Millis]:
+    by, _, retention = word.partition("/")
+    if by not in LENGTHS:
+        raise ValueError(f"{word!r} must be {' or '.join(LENGTHS)}, and how long to keep it, as in hour/90d")
+    if (kept := _millis(retention, _LONG)) is None:
+        raise ValueError(f"{word!r} must say how long to keep it, in h, d or y, as in {by}/90d")
+    if not LENGTHS[by] <= kept <= MOST_DAYS * DAY:
+        raise ValueError(f"{word!r} must be from one {by} to {MOST_DAYS}d")
+    return by, kept
+
+
+def rules_of(text: str) -> Rules:
+    """Which counts by time are kept: `page:=hour/90d,day/2y;=day/1y`."""
+    return tuple(sorted(_window_rules(text)))
+
+
+@of_prefixes("page:=400d")
+def _expire_rules(prefix: str, rest: str) -> ExpireRule:
+    return ExpireRule(prefix, days_of(rest))
+
+
+def expire_rules(text: str) -> tuple[ExpireRule, ...]:
+    """Rules such as `page:=400d`. No prefix may begin with another one: the job of the shorter one would delete the
+    counters of the longer one, too.
+    """
+    rules = _expire_rules(text)
+    for one, other in permutations(rules, 2):
+        if other.prefix.startswith(one.prefix):
+            raise ValueError(f"{other.prefix!r} begins with {one.prefix!r}: a counter must have one rule")
+    return rules
 
 
 def flaw_of_origin(value: object) -> str | None:

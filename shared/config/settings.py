@@ -1,18 +1,14 @@
-"""The settings: one frozen object, read once from the environment; each field knows its variable and its help.
-
-The rules in `COUNTERSINK_WINDOWS` are read here, too (`rules_of`).
-"""
+"""The settings: one frozen object, read once from the environment; each field knows its variable and its help."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from itertools import permutations
-from typing import Any, Final
+from typing import Any
 
 from shared.config import lists
 from shared.config.lists import NameLimit, Network, template_text
 from shared.config.urls import is_service_link
-from shared.model.buckets import DAY, HOUR, LENGTHS, Millis, Rule, Rules
+from shared.model.buckets import Millis, Rule
 from shared.model.errors import SettingsError
 from shared.model.feed import FeedRule, ThresholdRule
 from shared.model.fleet import LONGEST_LOOK
@@ -67,74 +63,6 @@ def choice(*choices: str) -> Callable[[str], str]:
         raise ValueError(f"must be {' or '.join(choices)}")
 
     return read
-
-
-# Reads the setting that says which counts by time are kept: `page:=hour/90d,day/2y;=day/1y`. Pure.
-
-
-_UNITS: Final = {"h": HOUR, "d": DAY, "y": 366 * DAY}
-"""A year is 366 days, so that the same day of last year is still there."""
-MOST_DAYS: Final = 36_600
-
-
-def duration_of(text: str) -> Millis:
-    """Reads `90d`: a whole number of hours, days or years. Raises `ValueError` if it is something else."""
-    number, unit = text[:-1], _UNITS.get(text[-1:], 0)
-    if not (unit and number.isascii() and number.isdigit() and len(number) < 10):  # noqa: PLR2004 (more digits are too many)
-        raise ValueError(f"{text!r} must be a number of hours, days or years, as in 12h, 90d or 2y")
-    return Millis(int(number) * unit)
-
-
-@lists.of_prefixes("page:=hour/90d,day/2y", ";")
-def _rules(prefix: str, rest: str) -> Rule:
-    periods = [_kept(one.strip()) for one in rest.split(",")]
-    if len(dict(periods)) < len(periods):
-        raise ValueError("names a period twice")
-    return Rule(prefix, tuple(sorted(periods)))
-
-
-def rules_of(text: str) -> Rules:
-    return tuple(sorted(_rules(text)))
-
-
-def _kept(word: str) -> tuple[str, Millis]:
-    by, _, retention = word.partition("/")
-    if by not in LENGTHS:
-        raise ValueError(f"{word!r} must be {' or '.join(LENGTHS)}, and how long to keep it, as in hour/90d")
-    try:
-        kept = duration_of(retention)
-    except ValueError:
-        raise ValueError(f"{word!r} must say how long to keep it, in h, d or y, as in {by}/90d") from None
-    if not LENGTHS[by] <= kept <= MOST_DAYS * DAY:
-        raise ValueError(f"{word!r} must be from one {by} to {MOST_DAYS}d")
-    return by, kept
-
-
-def days_of(text: str) -> int:
-    """Reads `400d` or `2y`: whole days. Raises `ValueError` if it is something else."""
-    try:
-        days, rest = divmod(duration_of(text), DAY)
-    except ValueError:
-        days, rest = 0, 0
-    if rest or not 1 <= days <= MOST_DAYS:
-        raise ValueError(f"must be whole days or years, as in 90d or 2y, and at most {MOST_DAYS}d")
-    return days
-
-
-@lists.of_prefixes("page:=400d")
-def _expire_rules(prefix: str, rest: str) -> ExpireRule:
-    return ExpireRule(prefix, days_of(rest))
-
-
-def expire_rules(text: str) -> tuple[ExpireRule, ...]:
-    """Rules such as `page:=400d`. No prefix may begin with another one: the job of the shorter one would delete the
-    counters of the longer one, too.
-    """
-    rules = _expire_rules(text)
-    for one, other in permutations(rules, 2):
-        if other.prefix.startswith(one.prefix):
-            raise ValueError(f"{other.prefix!r} begins with {one.prefix!r}: a counter must have one rule")
-    return rules
 
 
 PREFIX = "COUNTERSINK_"
@@ -285,7 +213,7 @@ class Settings:
     )
     windows: tuple[Rule, ...] = _setting(
         (),
-        rules_of,
+        lists.rules_of,
         "which counts by time are kept, and for how long, such as page:=hour/90d,day/2y;=day/1y; periods are "
         "minute, hour and day, and the longest prefix decides",
     )
@@ -314,7 +242,7 @@ class Settings:
     )
     expire: tuple[ExpireRule, ...] = _setting(
         (),
-        expire_rules,
+        lists.expire_rules,
         "counters that are deleted each day because they were not changed for days (d) or years (y), such as "
         "page:=400d,quota:=90d; no prefix may begin with another one",
     )

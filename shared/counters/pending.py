@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import InexactError
@@ -50,12 +50,8 @@ class EntryLog(Sequence[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         return chain(islice(self.shared, self.number), self.unconfirmed)
 
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
-        return (*self,)[index]
+    def __getitem__(self, at: Any) -> Any:
+        return (*self,)[at]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and (*self,) == (*other,)
@@ -199,41 +195,37 @@ class NameIndex:
 
     def __init__(self, blocks: Sequence[list[str]] = ()) -> None:
         """`blocks`: sorted names, as `in_blocks` returns them."""
-        self._blocks = [block for block in blocks if block]
-        self._firsts = [block[0] for block in self._blocks]
+        self._blocks = [block for block in blocks if block] or [[]]
+        self._firsts = ["", *[block[0] for block in self._blocks[1:]]]
         """A name that is no larger than any in the block, and larger than all in those before."""
-        self._firsts[:1] = [""] if self._blocks else []
 
     def add(self, name: str) -> None:
-        if not self._blocks:
-            self._blocks, self._firsts = [[name]], [""]
+        at, place, there = self._find(name)
+        if there:
             return
-        at = bisect_right(self._firsts, name) - 1
         block = self._blocks[at]
-        place = bisect_left(block, name)
-        if place < len(block) and block[place] == name:
-            return
         block.insert(place, name)
         if len(block) > 2 * BLOCK:
             self._blocks[at : at + 1] = [block[:BLOCK], block[BLOCK:]]
             self._firsts.insert(at + 1, block[BLOCK])
 
     def discard(self, name: str) -> None:
-        if not self._blocks:
-            return
+        at, place, there = self._find(name)
+        if there:
+            del self._blocks[at][place]
+            if at and not self._blocks[at]:
+                del self._blocks[at], self._firsts[at]
+
+    def _find(self, name: str) -> tuple[int, int, bool]:
+        """The block and the place in it where the name belongs, and whether it is there."""
         at = bisect_right(self._firsts, name) - 1
         block = self._blocks[at]
         place = bisect_left(block, name)
-        if place < len(block) and block[place] == name:
-            del block[place]
-            if not block and at:
-                del self._blocks[at], self._firsts[at]
+        return at, place, place < len(block) and block[place] == name
 
     def page(self, prefix: str, after: str, limit: int | None) -> list[str]:
         """Up to `limit` names that begin with the prefix and come behind `after`, in order."""
         found: list[str] = []
-        if not self._blocks:
-            return found
         at = bisect_right(self._firsts, max(prefix, after)) - 1
         block = self._blocks[at]
         place = bisect_left(block, prefix) if prefix > after else bisect_right(block, after)
@@ -492,10 +484,10 @@ class Pending:
 
     def _counters(self, number: int) -> Collection[str]:
         """The counters that a message has entries of."""
-        first, *more = self._messages[number] or (_NOTHING,)
-        if not more and not first.keyed:
-            return first.names
-        return {counter for held in (first, *more) for counter in (*held.names, *held.keyed)}
+        kept = self._messages[number]
+        if len(kept) == 1 and not kept[0].keyed:
+            return kept[0].names
+        return {counter for held in kept for counter in (*held.names, *held.keyed)}
 
     def _shared(self, names: list[str]) -> list[str]:
         """The same names, as strings that this object already holds."""
@@ -540,7 +532,7 @@ class Pending:
         self._bare.clear()
 
 
-_NOTHING: Final = Kept("", (), (), {}, retried=False, created=0)
+_NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
 
 
 def kept_of(envelope: Envelope, names: Sequence[str]) -> Kept:
@@ -555,6 +547,3 @@ def kept_of(envelope: Envelope, names: Sequence[str]) -> Kept:
         keyed.setdefault(item.counter, []).append((item.key, item.delta))
     its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
     return Kept(envelope.key, tuple(names), small, its, envelope.retried, envelope.created)
-
-
-_NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}

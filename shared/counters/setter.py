@@ -1,7 +1,8 @@
-"""Sets a counter: adds the difference to an exact reading, with a receipt and the guard in one commit.
+"""Changes a counter as a whole: sets it, or gives it fewer shards.
 
-Increments accepted before the reading are part of it, applied or not. Later ones count after the set. If the counter
-was set again since the reading, its guard has changed and the commit fails. See docs/adr/0009.
+A set adds the difference to an exact reading, with a receipt and the guard in one commit. Increments accepted before
+the reading are part of it, applied or not. Later ones count after the set. If the counter was set again since the
+reading, its guard has changed and the commit fails. See docs/adr/0009.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from shared.config.settings import Settings
 from shared.counters.reader import FreshRead, Reader
-from shared.model.buckets import NEVER, Instant, Millis, StoreMillis, WallMillis
+from shared.model.buckets import HOUR, NEVER, Instant, Millis, StoreMillis, WallMillis
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -20,6 +22,7 @@ from shared.model.errors import (
     DoubtfulError,
     InexactError,
     LateError,
+    NotAloneError,
     OverloadedError,
     ShardFullError,
     ShareError,
@@ -27,10 +30,18 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import HOUR, key_of_set, notes_of_change, read_note
+from shared.model.receipts import (
+    Tally,
+    key_of_compaction,
+    key_of_set,
+    lifetime,
+    notes_of_change,
+    notes_of_commit,
+    read_note,
+)
 from shared.model.words import MARKED, SHARD_FULL, Bounds, Commit, Guard, Reading, Receipt, ShardAdd, choose
 from shared.ports.overlay import Overlay
-from shared.ports.store import Commits
+from shared.ports.store import Commits, ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
@@ -242,3 +253,72 @@ def divided(delta: int) -> Sequence[int]:
     sign = 1 if delta > 0 else -1
     whole, rest = divmod(abs(delta), SHARD_FULL)
     return [sign * SHARD_FULL] * whole + [sign * rest] * (rest > 0)
+
+
+# Gives a counter fewer shards. Each commit leaves a receipt, which tells an audit who wrote.
+
+
+COMPACT_FOR: Final = 10.0
+"""Seconds for retries while others write to the shards that are to be removed."""
+
+
+class Compactor:
+    """Safe to kill at any point, and safe to run several times at once."""
+
+    def __init__(
+        self,
+        store: ShardNumbers,
+        clock: Clock,
+        retention: Millis,
+        *,
+        alone: bool = True,
+    ) -> None:
+        """`alone`: no ndb application writes to the same counters."""
+        self._store = store
+        self._clock = clock
+        self._retention = retention
+        self._alone = alone
+
+    def check(self) -> None:
+        """Raise `NotAloneError` if compaction is not allowed here."""
+        if not self._alone:
+            raise NotAloneError(
+                "an ndb application writes to these counters, too (COUNTERSINK_NDB_WRITERS): it may be about to add to"
+                " a shard that would be removed, and that increment would be lost; wait until the application has ended"
+            )
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt | None = None) -> int:
+        """Compact the counter and return its number of shards then, which may be higher if time ran out. `receipt`: key
+        and expiry of that of the first commit, so that the caller can find it again.
+
+        Raises `CrowdedError` if so few shards can't hold the value.
+        """
+        self.check()
+        until = self._clock.monotonic() + COMPACT_FOR
+        backoff = after_conflict()
+        while True:
+            try:
+                number = await self._store.compact(counter, num_shards, await self._receipt(counter, receipt))
+            except AlreadyAppliedError:
+                receipt = None  # the first was done
+            except TransientError:
+                if self._clock.monotonic() >= until:
+                    raise
+                await backoff.wait()
+            else:
+                if number <= num_shards or self._clock.monotonic() >= until:
+                    return number
+                receipt = None
+
+    async def _receipt(self, counter: str, receipt: Receipt | None) -> Receipt:
+        """A receipt that names the counter with a sum of 0, since a compaction changes no total."""
+        identity = mint()
+        (note,) = notes_of_commit([""], identity, Tally(), {counter: 0})
+        if receipt is None:
+            expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
+            receipt = Receipt(key_of_compaction(identity), expires)
+        return receipt._replace(note=note)
+
+
+def compactor_of(store: ShardNumbers, clock: Clock, settings: Settings) -> Compactor:
+    return Compactor(store, clock, Millis(settings.retention * 1_000), alone=settings.ndb_writers == "no")

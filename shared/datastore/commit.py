@@ -45,8 +45,7 @@ from shared.model.errors import (
     ShrunkError,
 )
 from shared.model.feed import NOTHING, Told
-from shared.model.imports import Mark
-from shared.model.words import SHARD_FULL, Commit, Guard, ShardAdd, number_for, was_compacted
+from shared.model.words import SHARD_FULL, Commit, Guard, Mark, ShardAdd, number_for, was_compacted
 from shared.runtime.retry import after_conflict
 
 # Adds up what a commit adds to each shard, because a request may contain each key only once. Pure.

@@ -10,7 +10,7 @@ from grpc.aio import AioRpcError
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import KEY, Key, Operator, flaw_of, name_of, query_of, said, shard_of, where, whole
 from shared.model.errors import SettingsError, TransientError
-from shared.model.imports import MOST_FOREIGN_SHARDS, By, Foreign, Source, Variant
+from shared.model.moving import MOST_FOREIGN_SHARDS, By, Foreign, Source, Variant
 from shared.model.words import pages, shard_key
 
 # Reads entities of other applications: values that may not be numbers, and sums over shards.

@@ -41,12 +41,11 @@ from shared.datastore.keys import (
 from shared.datastore.ranking import largest
 from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
-from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
+from shared.model.buckets import AHEAD, HOUR, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
 from shared.model.errors import CountersinkError, LateError, SettingsError, TransientError
-from shared.model.imports import Mark
 from shared.model.jobs import JobState
-from shared.model.receipts import FORGOTTEN, HOUR, Promise
-from shared.model.words import Commit, Receipt, Receipts, View
+from shared.model.receipts import FORGOTTEN, Promise
+from shared.model.words import Commit, Mark, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 
 _log = logging.getLogger(__name__)

@@ -38,8 +38,9 @@ NEVER: Final = StoreMillis(0)
 """Stands for no time, as in a receipt that never expires."""
 
 
-HOUR: Final = 3_600_000
-DAY: Final = 24 * HOUR
+HOUR: Final = Millis(3_600_000)
+DAY: Final = Millis(24 * HOUR)
+DAY_SECONDS: Final = DAY // 1_000
 LENGTHS: Final[Mapping[str, int]] = {"minute": 60_000, "hour": HOUR, "day": DAY}
 """The periods, and how many milliseconds each has. UTC has no days of other lengths, as far as computers can tell."""
 FOR_EVER: Final = 1 << 62

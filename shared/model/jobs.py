@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.model.buckets import NEVER, Millis, StoreMillis, WallMillis, written_at, written_millis
+from shared.model.buckets import DAY, HOUR, NEVER, Millis, StoreMillis, WallMillis, written_at, written_millis
 from shared.model.errors import NewerError, ShareError, UnreadableError
 from shared.model.ranges import Range
-from shared.model.receipts import DAY, HOUR, key_of_change, key_of_visit
+from shared.model.receipts import key_of_change, key_of_visit
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 ADD: Final = "add"

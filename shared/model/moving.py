@@ -1,18 +1,125 @@
-"""What a copy takes along from one store to another, besides totals. Each store has a clock of its own, so what expires
-says how much of its life is left. Pure.
+"""Counters that come from elsewhere: the published variants of other applications' data, and what a copy takes along
+from one store to another besides totals. Pure.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
 from shared.model.buckets import BucketAdd, Followed, Millis, StoreMillis, TimeBucket, WallMillis
-from shared.model.imports import Mark, Source
 from shared.model.jobs import EXPORT, JobState
 from shared.model.receipts import copied_from, read_note, said_again
-from shared.model.words import APPLIED, DROPPED, Receipt
+from shared.model.words import APPLIED, DROPPED, Mark, Receipt
+
+MOST_FOREIGN_SHARDS: Final = 10_000
+"""Shards of one counter that are looked for. More would be a mistake."""
+
+
+class By(Enum):
+    """How the application's own code finds the shards of one counter."""
+
+    CONFIG = auto()
+    """Shards are found by keys that follow from the number in the counter's config."""
+    LABEL = auto()
+    """Shards are found by a property that holds the counter's name."""
+    PARENT = auto()
+    """Shards are found by the parent: all entities below the counter's key."""
+    KIND = auto()
+    """Shards are found by their kind, which is named after the counter."""
+    ALL = auto()
+    """All entities of the kind: there is only one counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One published variant."""
+
+    name: str
+    what: str
+    by: By
+    shard: str = ""
+    """Kind of the shards; with `By.KIND` the beginning of the kind. Empty: the user must name it."""
+    config: str = ""
+    label: str = ""
+    count: str = "count"
+    number: str = ""
+    """The property of the config that holds the number of shards."""
+    shards: int = 0
+    """The number of shards if the config does not hold it."""
+    renamed: bool = False
+    """Whether the user may name another kind for the shards."""
+
+    def kinds(self, kind: str = "") -> tuple[str, ...]:
+        """All kinds that its code reads and writes."""
+        return tuple(one for one in (self.config, kind or self.shard) if one)
+
+
+_CONFIG: Final = "GeneralCounterShardConfig"
+_SHARD: Final = "GeneralCounterShard"
+
+VARIANTS: Final = {
+    one.name: one
+    for one in (
+        Variant("ndb", "Google's, Python ndb", By.CONFIG, _SHARD, _CONFIG, number="num_shards", shards=20),
+        Variant("ndb-2013", "ndb of January 2013: shards are children of their counter", By.PARENT, _SHARD, _CONFIG),
+        Variant("db", "Google's of 2008, Python db", By.LABEL, _SHARD, _CONFIG, "name"),
+        Variant("go", "Google's, Go", By.LABEL, _SHARD, _CONFIG, "Name", "Count"),
+        Variant("java", "Google's, Java, where each counter has its own kind", By.KIND, "CounterShard_", "Counter"),
+        Variant("php", "php-gds; name its kind with --kind", By.LABEL, label="target", renamed=True),
+        Variant("acc", "Acc of 2008", By.LABEL, "AccVals", label="cluster", renamed=True),
+        Variant(
+            "simple", "one counter without a name; name it with --name", By.ALL, "SimpleCounterShard", renamed=True
+        ),
+    )
+}
+
+
+REDIS: Final = "redis"
+FIRESTORE: Final = "firestore-counter"
+OTHERS: Final = {
+    EXPORT: "a file that countersink map --export wrote",
+    REDIS: "whole numbers in keys of Redis, and in fields of hashes",
+    FIRESTORE: "Firebase's extension; name what counts with --field",
+}
+"""What else can be imported: it is not in Datastore."""
+
+
+class Foreign(NamedTuple):
+    """A counter of another application."""
+
+    name: str
+    total: int = 0
+    """The value that the application's own code would return."""
+    flaw: str = ""
+    """Why the total is unknown; empty if it is known."""
+
+
+class Source(Protocol):
+    """Another application's data. It may keep counting; nothing is written there."""
+
+    name: str
+    """Identifies the data for ever; no other data has the same name."""
+
+    def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        """All counters whose names start with the prefix, each once. A string among them describes something that the
+        application's own code does not count.
+
+        The total of a counter that changes meanwhile is one that it may have had. If it only grows, the total is no
+        less than before the call.
+        """
+        ...
+
+    async def counter(self, name: str) -> Foreign | None:
+        """One counter as it is now; None if it does not exist."""
+        ...
+
+
+# What a copy takes along, besides totals. Each store has a clock of its own, so what expires says how much of its life
+# is left.
+
 
 _ENVELOPES: Final = "ep"
 _CLIENTS: Final = "isc"

@@ -11,11 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.model.buckets import NEVER, BrokerMillis, Millis, StoreMillis
+from shared.model.buckets import DAY, HOUR, NEVER, BrokerMillis, Millis, StoreMillis
 
-HOUR: Final = Millis(3_600_000)
-DAY: Final = Millis(24 * HOUR)
-DAY_SECONDS: Final = DAY // 1_000
 CLIENT_IDS_REMEMBERED: Final = Millis(8 * DAY)
 """A client's id counts once for at least this long after its first use."""
 KEY_OF_ID: Final = re.compile("i[0-9a-f]{32}")

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, ByTime, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.errors import CrowdedError, amount
-from shared.model.imports import Mark
 from shared.model.receipts import Tally, key_of_envelope, key_of_increment, key_of_part, key_of_second_use
 
 MAX_NAME_BYTES: Final = 400
@@ -231,6 +230,22 @@ class Guard(NamedTuple):
     version: int = 0
     """A new one after each of them, and after a deleted counter is removed; 0 before the first."""
     deleted: bool = False
+
+
+class Mark(NamedTuple):
+    """Records how much of a counter in a source has been added here: the sum of all imports."""
+
+    source: str
+    counter: str
+    seen: int
+    """The expected old value; 0 before the first import."""
+    total: int
+    """The new value: a different number. It may be beyond int64, as totals may."""
+
+    @staticmethod
+    def kept(total: int) -> int | bytes:
+        """As stores keep it, whose numbers have 64 bits: otherwise as its digits. `int` reads both."""
+        return total if -(2**63) <= total < 2**63 else b"%d" % total
 
 
 MARKED: Final = 660_000

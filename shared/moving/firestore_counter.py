@@ -15,7 +15,7 @@ import aiohttp
 
 from shared.config.urls import Firestore
 from shared.model.errors import CountersinkError, SettingsError, TransientError
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 from shared.runtime.retry import Backoff, insist, tries
 
 SHARDS: Final = "_counter_shards_"

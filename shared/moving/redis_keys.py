@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from shared.config.urls import shown
 from shared.model.errors import TransientError
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 
 T = TypeVar("T")
 

@@ -18,10 +18,9 @@ from shared.model.buckets import (
     WallSeconds,
 )
 from shared.model.fleet import Fleet
-from shared.model.imports import Mark
 from shared.model.jobs import Done, Job, JobState, Lease, Task
 from shared.model.receipts import Promise
-from shared.model.words import Commit, Envelope, Receipt, Receipts, Total, View
+from shared.model.words import Commit, Envelope, Mark, Receipt, Receipts, Total, View
 
 # The roles of a store that readings and lists depend on: snapshots, and names of counters.
 

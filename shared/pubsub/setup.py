@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding, too_long
+from shared.model.buckets import DAY_SECONDS
 from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
-from shared.model.receipts import DAY_SECONDS
 from shared.pubsub.client import DeniedError, ExistsError, NotFoundError, PubsubClient, PubsubPlace
 
 # Makes topics and subscriptions on Pub/Sub, and says what is wrong with existing ones.

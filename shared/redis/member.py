@@ -10,8 +10,7 @@ from itertools import chain
 from typing import Any, Final
 from uuid import uuid4
 
-from shared.fleet.fleet_view import FleetView
-from shared.fleet.membership import JOINED, OWES, STOPPED, UNKNOWN, Membership
+from shared.fleet import JOINED, OWES, STOPPED, UNKNOWN, FleetView, Membership
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord

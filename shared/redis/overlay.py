@@ -15,8 +15,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from shared.counters.pending import UNSEEN
-from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import Membership, StoppedMembers
+from shared.fleet import CHANGE_WITHIN, FleetView, Membership, StoppedMembers
 from shared.model.buckets import BEGINNING, NEVER, Instant
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay

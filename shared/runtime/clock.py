@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
-from shared.model.buckets import Monotonic, StoreMillis, WallSeconds
+from shared.model.buckets import DAY, DAY_SECONDS, Monotonic, StoreMillis, WallSeconds
 from shared.model.errors import StoodStillError
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, DAY_SECONDS
+from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.runtime import metrics
 
 _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -152,10 +152,7 @@ class Instrument:
         return [*self._children.values()] if self.labelnames else [self]
 
     def move(self, to: NumberCells) -> None:
-        for one in self.series():
-            one.move_one(to)
-
-    def move_one(self, to: NumberCells) -> None:
+        """Count there from now on, and take along what was counted."""
         before = self._cells[self._start : self._start + self.width].tolist()
         self._enter(to)
         for place, number in enumerate(before, self._start):
@@ -217,7 +214,7 @@ class Gauge(Instrument):
             one.set(nan)
         self._children = {}
 
-    def move_one(self, to: NumberCells) -> None:
+    def move(self, to: NumberCells) -> None:
         value = self.get()
         self._enter(to)
         self.set(value)
@@ -289,7 +286,8 @@ class MetricsBoard(Collector):
         self.own = every[worker]
         self.own.drop_gauges()
         for instrument in self.instruments:
-            instrument.move(self.own)
+            for one in instrument.series():
+                one.move(self.own)
         self._shown = [_Shown({WORKER: str(place)}, cells) for place, cells in enumerate(every)]
 
     def refresh(self) -> None:

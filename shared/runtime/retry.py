@@ -71,9 +71,6 @@ async def forever(step: Callable[[], Awaitable[object]], interval: float) -> Non
             _log.warning("a step of %r failed and is tried again: %s", task and task.get_name(), error)
 
 
-# Retries: `insist` repeats a call that may succeed later, and `Backoff` says how long to pause between two tries.
-
-
 Errors = type[Exception] | tuple[type[Exception], ...]
 Limit = Callable[[], bool]
 """Asked after each failure: whether there may be another try."""

@@ -8,9 +8,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from shared.model.buckets import LENGTHS, Followed, TimeBucket, begin_of
-from shared.model.imports import Mark
 from shared.model.jobs import JobState
-from shared.model.words import Backlog, Receipt, batches
+from shared.model.words import Backlog, Mark, Receipt, batches
 from shared.ports.store import Balance, BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite.buckets import followed

@@ -19,9 +19,20 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
 )
-from shared.model.imports import Mark
 from shared.model.receipts import Promise
-from shared.model.words import SHARD_FULL, Commit, FirstAdds, Guard, Receipt, Receipts, ShardAdd, View, last_name, moved
+from shared.model.words import (
+    SHARD_FULL,
+    Commit,
+    FirstAdds,
+    Guard,
+    Mark,
+    Receipt,
+    Receipts,
+    ShardAdd,
+    View,
+    last_name,
+    moved,
+)
 from shared.ports.store import Snapshot
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets, feed, receipts

@@ -13,7 +13,7 @@ from typing import Final
 from shared.config import urls
 from shared.config.findings import FAIL, OK, WARN, Finding, Setup
 from shared.config.settings import Settings
-from shared.fleet.membership import unsettled
+from shared.fleet import unsettled
 from shared.model.buckets import StoreMillis
 from shared.model.errors import SettingsError, TransientError
 from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord, begun
@@ -21,8 +21,8 @@ from shared.ports.store import FleetBook, ReceiptBook
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool import SpoolSetup
-from shared.wiring.datastore import store_of
 from shared.wiring.files import BROKER, OVERLAY, elsewhere, needs, only_file, spool_flaw, spool_path, until_closed
+from shared.wiring.process import store_of
 
 # Tells operators what keeps reads from being exact, and takes their word that nothing is missing.
 
@@ -221,7 +221,7 @@ def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
         from shared.pubsub.setup import PubsubSetup  # noqa: PLC0415
     host = os.environ.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(host)
-    place = PubsubPlace(there.project, there.topic, there.subscription)
+    place = PubsubPlace(*there)
     setup = PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
     return until_closed(setup, client.close)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.membership import SpoolHolders
+from shared.fleet import SpoolHolders
 from shared.model.buckets import Instant
 from shared.model.errors import SettingsError, amount
 from shared.model.words import Delivery, Letter

@@ -1,25 +1,23 @@
-"""Opens what `countersink import` reads outside of Datastore, and both ends of `countersink copy`."""
+"""Opens what `countersink import` reads, and both ends of `countersink copy`."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
-from shared.counters.origin import StoreOrigin
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import Millis
 from shared.model.errors import SettingsError
-from shared.model.imports import EXPORT, FIRESTORE, Source
-from shared.model.moving import Origin
-from shared.moving.copy_file import CopyFile, written
-from shared.moving.export_file import ExportSource
+from shared.model.jobs import EXPORT
+from shared.model.moving import FIRESTORE, REDIS, VARIANTS, By, Origin, Source, Variant
 from shared.moving.firestore_counter import FirestoreCounters
+from shared.moving.ours import CopyFile, ExportSource, StoreOrigin, written
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock
@@ -29,34 +27,88 @@ from shared.sqlite.broker import SqliteOverlay, topic_of
 from shared.sqlite.buckets import SqliteArrivals
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
-from shared.wiring.datastore import FROM, store_of
-from shared.wiring.files import data_file, elsewhere, needs, until_closed
+from shared.wiring.files import STORE, data_file, elsewhere, needs, until_closed
+from shared.wiring.process import datastore_emulator, datastore_place, store_of
 
 FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
 
 
+FROM: Final = "--from"
+
+
 @asynccontextmanager
-async def source_of(variant: str, url: str, match: str, fields: Sequence[str]) -> AsyncIterator[Source]:
-    """Enter it inside a running event loop. `SettingsError` says which argument cannot be used. `match`: the keys of
-    Redis to read, as its SCAN takes it. `fields`: those of documents of Firestore that count.
+async def source_of(
+    settings: Settings,
+    variant: str,
+    url: str,
+    *,
+    kind: str = "",
+    names: Collection[str] = (),
+    match: str = "*",
+    fields: Sequence[str] = (),
+) -> AsyncIterator[Source]:
+    """What `countersink import` reads. Enter it inside a running event loop. `SettingsError` says which argument cannot
+    be used. `match`: the keys of Redis to read, as its SCAN takes it. `fields`: those of documents of Firestore that
+    count.
     """
     if variant == EXPORT:
         yield ExportSource(Path(url))
         return
+    source: Source
     if variant == FIRESTORE:
         place, emulator = urls.firestore(FROM, url), os.environ.get("FIRESTORE_EMULATOR_HOST", "")
         with needs("firestore", FROM, url):
             import google.auth.transport.requests  # noqa: F401, PLC0415 (the extra may be missing)
-        counters = FirestoreCounters(place, fields, emulator)
-        async with until_closed(counters, counters.close):
-            yield counters
+        source = counters = FirestoreCounters(place, fields, emulator)
+        close = counters.close
+    elif variant == REDIS:
+        urls.redis(FROM, url)
+        with needs("redis", FROM, urls.shown(url)):
+            from shared.moving.redis_keys import RedisKeys  # noqa: PLC0415 (the extra may be missing)
+        source = keys = RedisKeys(url, match)
+        close = keys.close
+    else:
+        one, there = VARIANTS[variant], urls.datastore(FROM, url)
+        refuse_ours(settings, one, there, one.kinds(kind))
+        with needs("google", FROM, url):
+            from shared.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+            from shared.datastore.importing import source_in  # noqa: PLC0415
+            from shared.datastore.keys import DatastorePlace  # noqa: PLC0415
+        client = DatastoreClient(DatastorePlace(*there), SystemClock(), datastore_emulator())
+        source = source_in(client, one, name=name_of(one, there, kind), kind=kind, names=names)
+        close = client.close
+    async with until_closed(source, close):
+        yield source
+
+
+def name_of(variant: Variant, there: urls.Datastore, kind: str) -> str:
+    """The name under which marks are kept. It must be the same however the URL is spelled."""
+    namespace = f"?namespace={there.namespace}" if there.namespace else ""
+    kind = f" {kind or variant.shard}" if variant.renamed else ""
+    return f"{variant.name} datastore://{there.project}/{there.database or '(default)'}{namespace}{kind}"
+
+
+def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, theirs: Collection[str]) -> None:
+    """Refuse kinds that Countersink uses itself: they are the same data, or it would misread them."""
+    if urls.scheme_of(settings.store) != "datastore" or urls.datastore(STORE, settings.store) != there:
         return
-    urls.redis(FROM, url)
-    with needs("redis", FROM, urls.shown(url)):
-        from shared.moving.redis_keys import RedisKeys  # noqa: PLC0415 (the extra may be missing)
-    keys = RedisKeys(url, match)
-    async with until_closed(keys, keys.close):
-        yield keys
+    ours = {*asdict(datastore_place(settings).kinds).values()}
+    both = {one for one in ours if one in theirs or (variant.by is By.KIND and one.startswith(variant.shard))}
+    if not both:
+        return
+    if variant.by is By.CONFIG and {settings.kind_config, settings.kind_shard} == {*theirs}:
+        raise SettingsError(
+            f"{FROM} and {STORE} are the same place: Countersink reads these counters and adds to them as they are,"
+            " so there is nothing to import"
+        )
+    raise SettingsError(
+        f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would also be kinds of"
+        " Countersink: give Countersink a namespace of its own (?namespace=…), or other kinds"
+        " (COUNTERSINK_KIND_SHARD, COUNTERSINK_KIND_CONFIG)"
+    )
+
+
+# Both ends of `countersink copy`.
 
 
 class End(NamedTuple):

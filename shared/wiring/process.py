@@ -1,4 +1,4 @@
-"""Builds the parts of a process from the settings, and what exports its traces and metrics."""
+"""Builds the parts of a process from the settings, the receiver of the feed, and what exports traces and metrics."""
 
 import asyncio
 import logging
@@ -7,24 +7,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from shared.config import urls
+from shared.config.findings import Setup
 from shared.config.settings import Settings, receipts_live
-from shared.counters.compaction import compactor_of
-from shared.counters.start_job import JobStarter
-from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import Membership, in_memory, new_member
-from shared.memory.overlay import MemberOverlay, ProcessOverlay
-from shared.memory.tasks import MemoryTasks
+from shared.counters.jobs import JobStarter
+from shared.counters.setter import compactor_of
+from shared.fleet import CHANGE_WITHIN, FleetView, Membership, in_memory, new_member
+from shared.memory import MemberOverlay, MemoryTasks, ProcessOverlay
 from shared.model.errors import SettingsError
+from shared.model.feed import Told, told
 from shared.model.words import Backlog
 from shared.ports.broker import DeadLetters, Publisher, Subscription
-from shared.ports.feed import FeedBook
+from shared.ports.feed import FeedBook, Receiver
 from shared.ports.overlay import Overlay
-from shared.ports.store import Balance, Jobs, Store, Tasks
-from shared.runtime.clock import Clock, SystemClock
+from shared.ports.store import Arrivals, Balance, FleetBook, Jobs, Store, Tasks
+from shared.receivers import EventFile, WebHook, keys_of
+from shared.runtime.clock import Clock, SystemClock, ToldClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
@@ -32,12 +34,14 @@ from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
-from shared.wiring.datastore import store_of
-from shared.wiring.files import BROKER, OVERLAY, Queue, needs, only_file, open_database, open_spool, with_spooled
+from shared.wiring.files import BROKER, OVERLAY, STORE, Queue, needs, only_file, open_database, open_spool, with_spooled
 
 if TYPE_CHECKING:
+    from shared.datastore.keys import DatastorePlace
     from shared.redis.overlay import RedisOverlay
     from shared.runtime.otlp import OtlpMetrics
+
+_log = logging.getLogger(__name__)
 
 SPOOL_AFTER = 2.0
 """Seconds for which a publish is retried before the spool takes it."""
@@ -176,7 +180,7 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     clock = stored.clock
     looks = FleetView(stored.book, clock, settings.look)
     client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
-    place = PubsubPlace(broker.project, broker.topic, broker.subscription)
+    place = PubsubPlace(*broker)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
@@ -230,6 +234,62 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     )
 
 
+class Stored(NamedTuple):
+    """A store, what is kept beside it, and how to let go of it."""
+
+    store: Store
+    jobs: Jobs
+    book: FleetBook
+    close: Callable[[], Awaitable[None]]
+    clock: Clock
+    """The store's time, as far as it is known."""
+    obstacles: Callable[[], Awaitable[Sequence[str]]]
+    """See `Parts.obstacles`."""
+    setup: Setup
+    arrivals: Arrivals
+    feed: FeedBook
+
+
+def store_of(settings: Settings, clock: Clock) -> Stored:
+    place = datastore_place(settings)
+    with needs("google", STORE, settings.store):
+        from shared.datastore.buckets import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.feed import DatastoreFeedBook  # noqa: PLC0415
+        from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
+        from shared.datastore.jobs import DatastoreJobs  # noqa: PLC0415
+        from shared.datastore.setup import DatastoreSetup, Ttl, obstacles  # noqa: PLC0415
+        from shared.datastore.store import DatastoreStore  # noqa: PLC0415
+    client = DatastoreClient(place, clock, datastore_emulator())
+    store = DatastoreStore(client)
+    kinds = [place.kinds.receipt, *([place.kinds.buckets] if settings.windows else ())]
+    return Stored(
+        store=store,
+        jobs=DatastoreJobs(client, most_exports=settings.max_exports),
+        book=DatastoreFleetBook(client),
+        close=client.close,
+        clock=ToldClock(clock, lambda: millis(client.told())),
+        obstacles=partial(obstacles, store),
+        setup=DatastoreSetup(client, [Ttl(place, kind) for kind in kinds], emulator=datastore_emulator()),
+        arrivals=DatastoreArrivals(client),
+        feed=DatastoreFeedBook(client, store, settings.lease),
+    )
+
+
+def datastore_emulator() -> str:
+    return os.environ.get("DATASTORE_EMULATOR_HOST", "")
+
+
+def datastore_place(settings: Settings) -> "DatastorePlace":
+    if urls.scheme_of(settings.store) != "datastore":
+        raise SettingsError(
+            f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
+        )
+    with needs("google", STORE, settings.store):
+        from shared.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
+    return DatastorePlace(*urls.datastore(STORE, settings.store), Kinds(settings.kind_config, settings.kind_shard))
+
+
 def redis_overlay(
     settings: Settings, looks: FleetView, clock: Clock, membership: Membership | None, store: Store
 ) -> "RedisOverlay":
@@ -248,10 +308,62 @@ async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is ma
     return ()
 
 
+# Chooses the receiver of the feed by its URL, and says which settings are refused where.
+
+
+FEED_TO: Final = "COUNTERSINK_FEED_TO"
+_FEED_FORM: Final = (
+    f"{FEED_TO}: must be https://HOST/PATH, http:// on this machine, file:///FILE or pubsub://PROJECT/TOPIC"
+)
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+
+
+def told_by(settings: Settings) -> Told:
+    return told(settings.feed, settings.thresholds, settings.feed_to)
+
+
+def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver, str]:
+    """The receiver, and what the log calls it. `topic` is part of the source of the events."""
+    source = f"countersink/{topic}"
+    try:
+        url = urlsplit(settings.feed_to)
+        host = url.hostname or ""
+    except ValueError:
+        raise SettingsError(_FEED_FORM) from None
+    if url.scheme == "pubsub":
+        there = urls.topic(FEED_TO, settings.feed_to)
+        with needs("google", FEED_TO, settings.feed_to):
+            from shared.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
+            from shared.pubsub.publisher import PubsubReceiver  # noqa: PLC0415
+        client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
+        return PubsubReceiver(client, PubsubPlace(*there).topic, source), settings.feed_to
+    if url.scheme == "file" and not host and len(url.path) > 1:
+        file = Path(unquote(url.path))
+        if not file.parent.is_dir():
+            raise SettingsError(f"{FEED_TO}: make the folder {file.parent}, where this process can write")
+        return EventFile(file, source), url.path
+    if not host or (url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK)):
+        raise SettingsError(_FEED_FORM)
+    if not settings.feed_secret:
+        _log.warning("the web hook can't verify the sender of events: set COUNTERSINK_FEED_SECRET to sign them")
+    try:
+        keys = keys_of(settings.feed_secret)
+    except ValueError as error:
+        raise SettingsError(
+            f"COUNTERSINK_FEED_SECRET: {error}; echo whsec_$(openssl rand -base64 32) makes one"
+        ) from None
+    return WebHook(settings.feed_to, keys, source, clock), urls.shown(settings.feed_to)
+
+
+async def check_receiver(settings: Settings) -> None:
+    """Raise the `SettingsError` with which a process that reports would not start."""
+    if settings.feed_to:
+        receiver, _ = receiver_of(settings, "", SystemClock())
+        await receiver.close()
+
+
 # Decides by the environment variables of OpenTelemetry whether this process makes spans, and pushes its metrics.
 
-
-_log = logging.getLogger(__name__)
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 PROTOCOL: Final = "http/protobuf"

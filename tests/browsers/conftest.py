@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.runtime import metrics
 from tests.browsers.chromium import Chromium
 from tests.browsers.firefox import Firefox

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.model.words import Envelope
 from shared.runtime import metrics
 from shared.wire.codec import encode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.runtime import metrics
 from tests.browsers.chromium import IN_CHROMIUM
 from tests.browsers.judging import see

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Ledger, Line, _horizon, flaw_of, judge
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.model.buckets import DAY, HOUR, NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.receipts import Tally, lifetime, notes_of_commit
 from shared.model.words import Commit, Receipt

@@ -19,12 +19,10 @@ from countersink import AsyncClient
 from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
-from shared.counters.origin import StoreOrigin
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
-from shared.model.imports import Mark
 from shared.model.jobs import ADD, DONE, EXPORT, FAILED, RESET, RUNNING, Job, JobState, Progress
 from shared.model.moving import Origin, moved_receipt
 from shared.model.receipts import (
@@ -36,8 +34,8 @@ from shared.model.receipts import (
     notes_of_change,
     notes_of_commit,
 )
-from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
-from shared.moving.copy_file import CopyFile, written
+from shared.model.words import DEAD, Commit, Envelope, Guard, Mark, Receipt, ShardAdd
+from shared.moving.ours import CopyFile, StoreOrigin, written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
 from shared.sqlite.buckets import SqliteArrivals

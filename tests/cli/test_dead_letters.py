@@ -16,7 +16,7 @@ from countersink_server.cli.dead_letters import _replay
 from flusher.dead_letters.desk import LetterPass
 from flusher.service import make_flusher
 from shared.config.settings import Settings
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Commit, Entry, Envelope, Increment, Message, Receipt

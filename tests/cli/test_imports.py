@@ -19,9 +19,9 @@ from countersink_server.move.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.imports import VARIANTS, Foreign
-from shared.moving.export_file import ExportSource
-from shared.wiring.datastore import name_of, refuse_ours
+from shared.model.moving import VARIANTS, Foreign
+from shared.moving.ours import ExportSource
+from shared.wiring.moving import name_of, refuse_ours
 from tests.cli.running import make_file, run
 
 PLACE = Datastore("p", "", "old")

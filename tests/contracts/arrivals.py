@@ -6,10 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from shared.model.buckets import DAY, HOUR, BucketAdd, Followed, Millis, Rule, StoreMillis, TimeBucket
-from shared.model.imports import Mark
 from shared.model.jobs import ADD, DONE, FAILED, RESET, Job, JobState, Progress
 from shared.model.moving import shard_of_copy
-from shared.model.words import Commit
+from shared.model.words import Commit, Mark
 from shared.ports.store import Arrivals, Store
 from tests.contracts.by_time import KEPT, adding, hours, since
 from tests.contracts.store import LATER

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from shared.counters.compaction import Compactor
+from shared.counters.setter import Compactor
+from shared.model.buckets import DAY
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, ShrunkError
-from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.audit_data import data

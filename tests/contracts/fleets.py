@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from shared.fleet.membership import MOST_LEFT
+from shared.fleet import MOST_LEFT
 from shared.model.buckets import StoreMillis
 from shared.model.errors import AlreadyAppliedError, ChangedError, TransientError
 from shared.model.fleet import Fleet

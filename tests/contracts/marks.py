@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared.model.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
-from shared.model.imports import Mark
-from shared.model.words import MAX_SUM, Commit, Guard, Receipt, ShardAdd
+from shared.model.words import MAX_SUM, Commit, Guard, Mark, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.guards import CONFLICTS, guard, setting
 from tests.contracts.removals import delete

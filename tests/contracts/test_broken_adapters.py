@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from tests.contracts import broken_brokers, broken_features, broken_jobs, broken_overlays, broken_stores
 from tests.contracts.broken import Fault
 from tests.contracts.broker import BrokerContract

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.memory.tasks import MemoryTasks
+from shared.memory import MemoryTasks
 from shared.model.buckets import StoreMillis
 from shared.model.errors import RefusedError, ShareError, StorageFullError
 from shared.model.jobs import EXPORT, FAILED, Task

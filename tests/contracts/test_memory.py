@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay

@@ -15,8 +15,7 @@ import pytest
 
 from deploy.processes import free_port
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import FleetView
-from shared.fleet.membership import Membership, new_member
+from shared.fleet import FleetView, Membership, new_member
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Envelope

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from countersink import AsyncClient
-from shared.model.receipts import DAY as MS_A_DAY
+from shared.model.buckets import DAY as MS_A_DAY
 from shared.model.receipts import Promise
 from shared.pubsub.setup import provision
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator

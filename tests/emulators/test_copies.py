@@ -19,9 +19,8 @@ import pytest
 
 from shared.datastore.fleet import DatastoreFleetBook
 from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, StoreMillis, TimeBucket
-from shared.model.imports import Mark
 from shared.model.receipts import key_of_increment
-from shared.model.words import Commit, Receipt, ShardAdd
+from shared.model.words import Commit, Mark, Receipt, ShardAdd
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database

@@ -14,15 +14,14 @@ import pytest
 
 from countersink_server.cli.audit import AGREES, DIFFERS, UNKNOWN, Verdict, judge, look
 from flusher.flush.commit_loop import ShardBook
-from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
+from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Compactor, Setter
 from shared.datastore.client import LAG_EMULATED, DatastoreClient, Found
 from shared.datastore.keys import COUNT, KEY, name_of, query_of
 from shared.datastore.store import DatastoreStore
-from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
+from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
-from shared.model.receipts import DAY, Tally, key_of_envelope, notes_of_change, notes_of_commit
+from shared.model.receipts import Tally, key_of_envelope, notes_of_change, notes_of_commit
 from shared.model.words import Commit, Envelope, Guard, Receipt, ShardAdd
 from tests.contracts.audit_data import noted
 from tests.contracts.compactions import receipt, shrink, spread

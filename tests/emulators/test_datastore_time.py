@@ -8,9 +8,9 @@ import pytest
 
 from shared.datastore.commit import TRANSACTION
 from shared.datastore.store import DatastoreStore
-from shared.model.buckets import Millis, StoreMillis, WallSeconds
+from shared.model.buckets import DAY, Millis, StoreMillis, WallSeconds
 from shared.model.errors import LateError, TransientError
-from shared.model.receipts import DAY, Promise
+from shared.model.receipts import Promise
 from shared.model.words import Bounds, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from shared.runtime.clock import Skew, SystemClock

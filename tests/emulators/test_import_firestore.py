@@ -13,7 +13,7 @@ import pytest
 
 from shared.config.urls import Firestore, firestore
 from shared.model.errors import CountersinkError, SettingsError
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 from shared.moving import firestore_counter
 from shared.moving.firestore_counter import SHARDS, FirestoreCounters
 from tests.cli.running import Done, run

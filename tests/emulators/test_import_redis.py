@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.model.errors import TransientError
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 from shared.moving.redis_keys import PAGE, RedisKeys
 from tests.cli.running import Done, run
 from tests.emulators.redis_fixtures import RedisServer

@@ -11,13 +11,13 @@ import pytest
 
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY
 from shared.model.errors import SettingsError
-from shared.model.imports import VARIANTS, Source
-from shared.model.receipts import DAY
+from shared.model.moving import VARIANTS, Source
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
-from shared.wiring.datastore import source_of
+from shared.wiring.moving import source_of
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
@@ -36,7 +36,7 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
         more["java"] = {"names": [*NAMES, "another"]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATASTORE_EMULATOR_HOST", host)
-        async with source_of(Settings(), VARIANTS[variant], url, **more.get(variant, {})) as source:
+        async with source_of(Settings(), variant, url, **more.get(variant, {})) as source:
             yield source
 
 

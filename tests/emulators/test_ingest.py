@@ -13,7 +13,7 @@ from ingest.accept.publishing import Publishing
 from ingest.api.receipts import AppliedWaits, Tracking
 from shared.config.lists import NameLimit
 from shared.http.shares import LOCAL
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.errors import OverloadedError
 from shared.model.words import Increment
 from shared.ports.store import Store

@@ -11,20 +11,18 @@ import pytest
 from flusher.expiry import DailyExpiry
 from flusher.jobs.kinds import Adding, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.compaction import Compactor
-from shared.counters.job_result import JobResults
+from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
-from shared.counters.start_job import JobStarter
+from shared.counters.setter import Compactor, Setter
 from shared.datastore.client import DatastoreClient, Found
 from shared.datastore.jobs import BOOKS, DatastoreJobs
 from shared.datastore.keys import name_of
-from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
+from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY, DAY_SECONDS, HOUR, BucketAdd, ByTime, Instant, Millis, TimeBucket
 from shared.model.errors import ShareError
 from shared.model.jobs import ADD, DONE, EXPIRE, EXPORT, KINDS, RUNNING, ExpireRule, Job, Span, Task
-from shared.model.receipts import DAY, DAY_SECONDS, keys_of_changes
+from shared.model.receipts import keys_of_changes
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.pubsub.client import TIMEOUT
 from shared.pubsub.subscription import PubsubTasks

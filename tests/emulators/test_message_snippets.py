@@ -16,7 +16,7 @@ import pytest
 from deploy.emulators import gcloud_environment
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.words import Envelope, Message
 from shared.pubsub.client import PubsubPlace
 from shared.pubsub.setup import provision

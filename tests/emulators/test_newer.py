@@ -6,7 +6,7 @@ import pytest
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.words import Envelope, Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.retry import Stop

@@ -8,10 +8,9 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
-from shared.fleet.fleet_view import FleetView
-from shared.fleet.membership import Membership, new_member
-from shared.model.buckets import Millis, StoreMillis, WallSeconds
-from shared.model.receipts import DAY, Promise, promised
+from shared.fleet import FleetView, Membership, new_member
+from shared.model.buckets import DAY, Millis, StoreMillis, WallSeconds
+from shared.model.receipts import Promise, promised
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock

@@ -224,7 +224,7 @@ async def test_a_store_that_hangs_holds_up_no_answer(fleet: Fleet, monkeypatch: 
 
     monkeypatch.setattr(fleet.book, "look", hang)
     monkeypatch.setattr(fleet.book, "change", hang)
-    monkeypatch.setattr("shared.fleet.fleet_view.LOOK_WITHIN", 0.2)
+    monkeypatch.setattr("shared.fleet.LOOK_WITHIN", 0.2)
     for number in range(20):
         async with asyncio.timeout(0.5):
             await accept(overlay, f"e{number}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.counters.reader import Reader
-from shared.fleet.membership import JOINED, OWES
+from shared.fleet import JOINED, OWES
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
@@ -232,7 +232,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have forgotten it."""
-    monkeypatch.setattr("shared.fleet.membership.SILENCE", 0.5)
+    monkeypatch.setattr("shared.fleet.SILENCE", 0.5)
     one = await fleet.process()
     member_of(one).membership._silence = 0.5
 

@@ -15,10 +15,10 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import DAY, StoreMillis
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
-from shared.model.receipts import DAY, key_of_set
+from shared.model.receipts import key_of_set
 from shared.model.words import Commit, Envelope, Increment, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
@@ -253,7 +253,7 @@ class Disorder:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.fleet.membership.LOOK_MARGIN", 0.05)
+    monkeypatch.setattr("shared.fleet.LOOK_MARGIN", 0.05)
     monkeypatch.setattr("shared.redis.member.FIRST", 0.1)
     monkeypatch.setattr("shared.redis.member.LONGEST_WAIT", 0.5)
     async with contextlib.AsyncExitStack() as stack:

@@ -20,7 +20,7 @@ from flusher.jobs.worker import Worker
 from flusher.service import make_flusher, make_worker
 from ingest.service import Ingest
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.http.server import listen
 from shared.runtime.retry import Stop
 from shared.wiring.process import Parts, connect

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.counters.series import MOST_POINTS
 from shared.model.errors import InexactError
 from shared.sqlite.database import connect_to

@@ -15,7 +15,7 @@ from ingest.api.receipts import MOST_IN_RECEIPT
 from ingest.parsing.events import MOST_EVENTS
 from ingest.parsing.parse import MOST_IN_BATCH
 from ingest.service import Ingest
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.http.shares import FairLock
 from shared.model.words import Message
 from shared.ports.broker import Check

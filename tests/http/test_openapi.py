@@ -19,7 +19,7 @@ from ingest.access.keys import SCOPES, KeyRing
 from ingest.api.routes import find
 from ingest.http.problems import Problem, problem_of
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model.errors import ShareError
 from tests.http import contract
 from tests.http.keys import ALL, SHOP, keys_file

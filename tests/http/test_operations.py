@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.words import SHARD_FULL, Commit, ShardAdd

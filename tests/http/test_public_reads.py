@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from tests.http import test_watch
 from tests.http.answer import Answer
 from tests.http.both_ways import connected

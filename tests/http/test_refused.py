@@ -15,7 +15,8 @@ from ingest.api.dead_letters import MOST_CHOSEN, MOST_LETTERS
 from ingest.api.watch import MOST_IN_STREAM
 from ingest.http.bodies import MOST_OF_ONE
 from ingest.parsing.parse import MOST_IN_BATCH
-from shared.config.settings import Settings, rules_of
+from shared.config.lists import rules_of
+from shared.config.settings import Settings
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES
 from tests.http import contract
 from tests.http.service import Service, running, url_name

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from shared.fleet.membership import OWES
-from shared.fleet.membership import STOPPED as STOPPED_STATE
+from shared.fleet import OWES
+from shared.fleet import STOPPED as STOPPED_STATE
 from tests.mutations.mutation import Instead, altered, around, calling, mutation, replaced, returning, returning_later
 from tests.mutations.places import EVIDENCE, FENCES, FLEET, HANDOVERS, MEMBERS, STOPPED, STOPS
 
@@ -17,12 +17,12 @@ async def _(self: Any) -> None:
 
 mutation(
     "a member does not wait for looks of before it went apart",
-    "shared.fleet.membership.Membership.until_free",
+    "shared.fleet.Membership.until_free",
     FLEET,
 )(returning_later())
 
 
-@around("a join does not see that its member came to owe", "shared.fleet.membership.Membership.join", MEMBERS)
+@around("a join does not see that its member came to owe", "shared.fleet.Membership.join", MEMBERS)
 async def _(join: Any, self: Any, epoch: int) -> Any:
     async with self._turn:
         pass
@@ -72,7 +72,7 @@ async def _(confirm: Any, self: Any, tries: Any) -> None:
         await confirm(self, tries)
 
 
-@replaced("a list is settled when some of it is", "shared.fleet.membership.StoppedMembers._settled", STOPPED)
+@replaced("a list is settled when some of it is", "shared.fleet.StoppedMembers._settled", STOPPED)
 async def _(self: Any, name: str) -> bool:
     keys = await self._looks.left_by(name) or ()
     return any(one.settled for one in (await self._store.receipts(keys)).found.values())
@@ -85,7 +85,7 @@ mutation(
 
 @around(
     "who shares a spool file leaves it to the one that is gone",
-    "shared.fleet.membership.Membership._find",
+    "shared.fleet.Membership._find",
     FENCES,
     "-k",
     "taken_over",
@@ -97,7 +97,7 @@ def _(find: Any, self: Any, fleet: Any) -> None:
 
 mutation(
     "a process that stands still loses its spool file",
-    "shared.fleet.membership._removed",
+    "shared.fleet._removed",
     "tests/unit/fleet/test_membership.py",
 )(lambda removed: lambda path: removed(path) or True)
 

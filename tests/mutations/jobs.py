@@ -90,12 +90,12 @@ mutation(
     )
 )
 
-mutation("a job compacts under no receipt of its own", "shared.counters.compaction.Compactor.compact", JOBS_OVER_HTTP)(
+mutation("a job compacts under no receipt of its own", "shared.counters.setter.Compactor.compact", JOBS_OVER_HTTP)(
     lambda compact: lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
 )
 
 
-@around("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
+@around("a job compacts beside an ndb application", "shared.counters.jobs.JobStarter.start", JOBS_OVER_HTTP)
 async def _(start: Any, self: Any, *what: Any, **how: Any) -> Any:
     compactor = Instead(self.compactor, check=lambda: None)
     return await start(altered(self, compactor=compactor), *what, **how)
@@ -152,12 +152,12 @@ mutation("a job deletes what is pending", "shared.model.words.Reading.is_unused_
 )
 
 
-@around("a result is read although it may have expired", "shared.counters.job_result.JobResults.page", JOBS_OVER_HTTP)
+@around("a result is read although it may have expired", "shared.counters.jobs.JobResults.page", JOBS_OVER_HTTP)
 async def _(page: Any, self: Any, *which: Any) -> Any:
     return await page(altered(self, _store=Instead(self._store, now=returning_later(0)(None))), *which)
 
 
-@around("the last line of a page is left out", "shared.counters.job_result.JobResults.page", JOBS_OVER_HTTP)
+@around("the last line of a page is left out", "shared.counters.jobs.JobResults.page", JOBS_OVER_HTTP)
 async def _(page: Any, self: Any, *which: Any) -> Any:
     lines, after = await page(self, *which)
     return (b"".join(lines.splitlines(keepends=True)[:-1]) if after else lines), after

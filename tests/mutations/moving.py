@@ -78,7 +78,7 @@ def _(copied_from: Any, source: int, note: bytes) -> bytes:
     return bytes(copied_from(0, note))
 
 
-@replaced("a file of lines is of many instants", "shared.counters.origin.StoreOrigin._data", COPIES)
+@replaced("a file of lines is of many instants", "shared.moving.ours.StoreOrigin._data", COPIES)
 def _(self: Any) -> Any:
     return self._store.audit_data()
 
@@ -103,14 +103,14 @@ async def _(self: Any, counts: Any) -> Any:
     return [one.delta for one in counts]
 
 
-@around("a file that is cut off is copied", "shared.moving.copy_file._lines", COPIES)
+@around("a file that is cut off is copied", "shared.moving.ours._lines", COPIES)
 def _(lines: Any, file: Any) -> Any:
     import json  # noqa: PLC0415 (it stands in for all of it)
 
     return [said for line in file.read_bytes().splitlines() if "lines" not in (said := json.loads(line))]
 
 
-@replaced("an export that names a counter twice is imported", "shared.moving.export_file.totals_in", EXPORTS)
+@replaced("an export that names a counter twice is imported", "shared.moving.ours.totals_in", EXPORTS)
 def _(file: Any) -> dict[str, int]:
     import json  # noqa: PLC0415 (as above)
 

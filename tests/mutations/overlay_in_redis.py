@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.fleet.membership import JOINED, OWES
+from shared.fleet import JOINED, OWES
 from shared.redis.scripts import WITHDRAW
 from tests.mutations.mutation import Instead, around, calling, mutation, replaced, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET

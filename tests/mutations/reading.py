@@ -38,7 +38,7 @@ async def _(pull: Any, self: Any, *limits: Any, **more: Any) -> Any:
     return deliveries
 
 
-mutation("an entry removed without raising the floor", "shared.memory.overlay.ProcessOverlay.settle", MEMORY, SEEDS)(
+mutation("an entry removed without raising the floor", "shared.memory.ProcessOverlay.settle", MEMORY, SEEDS)(
     lambda settle: lambda self, applied, _: settle(self, applied, 0)
 )
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from shared.model.receipts import FORCE, HOUR
+from shared.model.buckets import HOUR
+from shared.model.receipts import FORCE
 from tests.mutations.mutation import around, calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 

@@ -106,7 +106,7 @@ mutation("a change raises no floor in a fleet", "shared.redis.overlay.RedisOverl
 mutation(
     "what can't be settled is exact all the same", "shared.counters.reader._settle_found", CHANGES_IN_FLEET, READER
 )(returning_later(()))
-mutation("a new overlay is read at once", "shared.fleet.fleet_view.FleetView.young", CHANGES_IN_FLEET)(returning(0.0))
+mutation("a new overlay is read at once", "shared.fleet.FleetView.young", CHANGES_IN_FLEET)(returning(0.0))
 mutation("a commit does not look at its epoch", "shared.datastore.fleet.check_epoch", *FLEET_IN_DATASTORE)(
     returning_later()
 )

@@ -36,7 +36,7 @@ _IMPORTED: Final = (
         "countersink_server.serve.workers",
         "countersink.async_client",
     ),
-    *("shared.wiring.datastore", "shared.pubsub.subscription", "shared.redis.overlay"),
+    *("shared.pubsub.subscription", "shared.redis.overlay"),
 )
 """These import nearly everything that commands import."""
 

@@ -22,7 +22,7 @@ from aiohttp import web
 from countersink import AsyncClient, Changed, UnavailableError
 from shared.config.settings import Settings
 from shared.model.words import Envelope, Increment
-from shared.receivers.web_hook import keys_of, signatures
+from shared.receivers import keys_of, signatures
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database

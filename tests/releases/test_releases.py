@@ -16,10 +16,10 @@ import pytest
 
 from countersink import AsyncClient
 from shared.model.buckets import BrokerMillis
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 from shared.model.receipts import key_of_increment
 from shared.model.words import Delivery, Message
-from shared.moving.copy_file import CopyFile
+from shared.moving.ours import CopyFile
 from shared.sqlite.database import Database
 from shared.wire.codec import decode
 from tests.emulators.redis_fixtures import RedisServer

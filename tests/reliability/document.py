@@ -5,7 +5,8 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
+from shared.model.buckets import DAY
+from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from tests.http.fuzz.run import Tally
 from tests.reliability.fuzzing import section
 from tests.reliability.rows import PAIRS, Result

@@ -10,8 +10,8 @@ from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
-from shared.model.buckets import Millis, Rules
-from shared.model.receipts import DAY, Promise, promised
+from shared.model.buckets import DAY, Millis, Rules
+from shared.model.receipts import Promise, promised
 from shared.model.words import Envelope
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from shared.memory.tasks import MemoryTasks
+from shared.memory import MemoryTasks
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
 from shared.wiring.process import Parts

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shared.config.settings import MOST_DAYS
+from shared.config.lists import MOST_DAYS
 from shared.counters.series import SeriesRange
 from shared.model.buckets import DAY, Millis, Rule, Rules
 

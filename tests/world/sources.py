@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from shared.model.imports import Foreign
+from shared.model.moving import Foreign
 
 
 class FakeSource:

@@ -3,9 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from shared.counters.compaction import Compactor
-from shared.model.buckets import Millis
-from shared.model.receipts import DAY
+from shared.counters.setter import Compactor
+from shared.model.buckets import DAY, Millis
 from tests.interleavings.simulation.conservation import CountingApart
 from tests.interleavings.simulation.users import COUNTERS
 

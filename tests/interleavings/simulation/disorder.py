@@ -5,10 +5,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.counters.compaction import Compactor
-from shared.model.buckets import Millis
+from shared.counters.setter import Compactor
+from shared.model.buckets import DAY, Millis
 from shared.model.errors import BrokerRejectedError, UnkeptError
-from shared.model.receipts import DAY
 from tests.interleavings.simulation.keys import Keys
 from tests.interleavings.simulation.loop import NOBODY
 from tests.interleavings.simulation.users import COUNTERS

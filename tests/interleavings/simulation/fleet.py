@@ -10,8 +10,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from flusher.flush.flusher import BacklogWitness
-from shared.fleet.fleet_view import FleetView
-from shared.fleet.membership import Membership
+from shared.fleet import FleetView, Membership
 from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
@@ -189,7 +188,7 @@ class FleetSystem(System):
             return UUID(int=next(numbers) << 96)
 
         with contextlib.ExitStack() as stack:
-            most_listed = {"shared.fleet.membership.MOST_LEFT": self.random.choice([2, 10_000])}
+            most_listed = {"shared.fleet.MOST_LEFT": self.random.choice([2, 10_000])}
             for name, value in (PEACE | SHORTER | most_listed).items():
                 stack.enter_context(patch(name, value))
             for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher"):

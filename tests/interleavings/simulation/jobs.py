@@ -12,12 +12,11 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
 from flusher.jobs.worker import Runner, Worker
-from shared.counters.compaction import Compactor
-from shared.counters.job_result import JobResults
+from shared.counters.jobs import JobResults
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import Setter
-from shared.model.buckets import Millis, StoreMillis
+from shared.counters.setter import Compactor, Setter
+from shared.model.buckets import DAY, Millis, StoreMillis
 from shared.model.jobs import (
     ADD,
     ALL,
@@ -34,7 +33,7 @@ from shared.model.jobs import (
     Task,
     lifetime_of_job,
 )
-from shared.model.receipts import DAY, lifetime, read_note
+from shared.model.receipts import lifetime, read_note
 from shared.model.words import Envelope, Reading
 from shared.runtime.retry import Stop
 from shared.wire.codec import encode

@@ -15,14 +15,13 @@ from flusher.shards import Growth
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import Publishing, settle_due
 from ingest.accept.spool import Spool
-from shared.counters.largest import Largest
-from shared.counters.reader import Reader
+from shared.counters.reader import Largest, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Millis, Monotonic, WallSeconds
+from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY, HOUR, Millis, Monotonic, WallSeconds
 from shared.model.errors import StoodStillError
-from shared.model.receipts import DAY, HOUR, Promise, promised
+from shared.model.receipts import Promise, promised
 from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.retry import Stop, forever

@@ -9,12 +9,12 @@ import pytest
 from flusher.dead_letters.desk import drop
 from flusher.jobs.kinds import Adding
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest
-from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.buckets import DAY, BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import CountersinkError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.jobs import ADD, Job, lifetime_of_job
-from shared.model.receipts import DAY, promised
+from shared.model.receipts import promised
 from shared.model.words import DEAD, Commit, Envelope, Reading, Receipt, ShardAdd
 from tests.interleavings.simulation.fleet import Scene
 from tests.interleavings.simulation.keys import Keys

@@ -13,10 +13,10 @@ from countersink_server.cli.audit import AGREES, judge, look
 from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
-from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Instant
+from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY, Instant
 from shared.model.errors import CountersinkError
-from shared.model.receipts import DAY, read_note
+from shared.model.receipts import read_note
 from shared.model.words import Commit
 from tests.contracts.audit_data import noted
 from tests.interleavings.simulation.loop import VirtualLoop

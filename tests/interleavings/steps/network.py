@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.errors import InexactError, TransientError
 from shared.model.words import Delivery, Envelope, Letter, Message
 from shared.ports.broker import Check, at_any_time

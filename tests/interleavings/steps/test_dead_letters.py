@@ -6,7 +6,7 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import SET
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.words import APPLIED, DROPPED, Reading
 from tests.interleavings.steps.changes import BASE
 from tests.interleavings.steps.world import POISON, World

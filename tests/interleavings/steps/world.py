@@ -19,13 +19,12 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from ingest.accept.drafts import Draft, Pace
 from ingest.accept.publishing import Publishing
-from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
-from shared.counters.setter import SET, ChangeRequest, Setter
-from shared.model.buckets import BEGINNING, Instant, Millis
+from shared.counters.setter import SET, ChangeRequest, Compactor, Setter
+from shared.model.buckets import BEGINNING, DAY, Instant, Millis
 from shared.model.errors import CountersinkError, RefusedError, TransientError
-from shared.model.receipts import DAY, key_of_set, promised
+from shared.model.receipts import key_of_set, promised
 from shared.model.words import Commit, Increment, Letter
 from shared.ports.broker import DeadLetters
 from shared.runtime.retry import Backoff

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.memory.overlay import SETTLE_WITHIN
+from shared.memory import SETTLE_WITHIN
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
 

@@ -8,7 +8,7 @@ import pytest
 from ingest.accept import new_names
 from ingest.accept.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames, Trial
 from shared.config.lists import NameLimit
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.errors import OverloadedError, ShareError, TransientError
 from tests.contracts.store import commit
 from tests.world.manual_clock import ManualClock

@@ -7,7 +7,7 @@ import pytest
 
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import LONGEST_PUBLISH, MOST, Publishing, settle_due
-from shared.memory.overlay import SETTLE_WITHIN, ProcessOverlay
+from shared.memory import SETTLE_WITHIN, ProcessOverlay
 from shared.model.buckets import Instant, StoreMillis
 from shared.model.errors import (
     BrokerRejectedError,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from flusher.cleanup import FIRST, LONGEST, MOST_IN_VAIN, CounterRemover
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import StoreMillis
 from shared.model.errors import TransientError
 from shared.model.words import Commit, Guard, Receipt, ShardAdd

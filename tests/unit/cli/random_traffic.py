@@ -10,7 +10,7 @@ from flusher.flush.window import FlushPolicy, Window
 from flusher.service import MOST_IN_WINDOW
 from ingest.accept.drafts import Pace
 from ingest.accept.publishing import Publishing
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import BrokerMillis
 from shared.model.words import APPLIED, Delivery, Increment, Message
 from shared.ports.broker import Check, at_any_time

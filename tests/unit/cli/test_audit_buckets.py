@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from countersink_server.cli.audit import Ledger, whole_since
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.model.buckets import DAY, FOR_EVER, HOUR, Followed, TimeBucket
 from shared.ports.store import BucketShard
 

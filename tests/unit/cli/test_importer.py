@@ -8,11 +8,10 @@ import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
 from countersink_server.move.importer import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
-from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.model.buckets import DAY, Instant, Millis, StoreMillis
 from shared.model.errors import ChangedError, CountersinkError, RefusedError, StorageFullError, TransientError
-from shared.model.imports import Foreign, Mark
-from shared.model.receipts import DAY
-from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.model.moving import Foreign
+from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Mark, Receipt, ShardAdd
 from shared.runtime.retry import Backoff
 from tests.contracts.store import commit, total
 from tests.http.faults import failing

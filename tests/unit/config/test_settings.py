@@ -15,7 +15,7 @@ from shared.model.buckets import DAY, HOUR, Millis, Rule
 from shared.model.errors import SettingsError
 from shared.model.feed import FeedRule, Levels, ThresholdRule, told, told_of
 from shared.runtime.clock import SystemClock
-from shared.wiring.feed import receiver_of
+from shared.wiring.process import receiver_of
 
 NAMES: Final = [name for name, _, _ in table()]
 PARTS: Final = st.sampled_from(

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import shared.counters.largest as under_test
-from shared.counters.largest import Largest
-from shared.counters.reader import Reader
+import shared.counters.reader as under_test
+from shared.counters.reader import Largest, Reader
 from shared.model.buckets import BEGINNING, NEVER, StoreMillis
 from shared.model.dead_letters import with_body
 from shared.model.words import DEAD, SHARD_FULL, Commit, Envelope, Guard, Receipt, ShardAdd

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from shared.config.settings import rules_of
+from shared.config.lists import rules_of
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import CLOSED_WITHIN, MOST_READ_AT_ONCE, SeriesReader
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import NEVER, BrokerMillis, Instant, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import InexactError, TransientError

@@ -7,8 +7,8 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, RESET, RETRY_FOR, SET, Change, ChangeRequest, Setter
-from shared.memory.overlay import ProcessOverlay
-from shared.model.buckets import Instant
+from shared.memory import ProcessOverlay
+from shared.model.buckets import DAY, Instant
 from shared.model.errors import (
     ChangedError,
     CountersinkError,
@@ -19,7 +19,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import DAY, key_of_set, read_note
+from shared.model.receipts import key_of_set, read_note
 from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from shared.runtime.retry import Backoff
 from tests.contracts.store import commit

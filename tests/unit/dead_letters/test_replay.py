@@ -9,10 +9,10 @@ import pytest
 from flusher.dead_letters.desk import LEFT_AS_UNSURE, Replay, ReplayOutcome, drop
 from flusher.dead_letters.letters import OpenedLetter, open_letter, open_receipt
 from flusher.flush.window import TOO_OLD
-from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.model.buckets import DAY, HOUR, Instant, Millis, StoreMillis
 from shared.model.dead_letters import read_body
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment, promised
+from shared.model.receipts import key_of_envelope, key_of_increment, promised
 from shared.model.words import DEAD, PART_ENTRIES, Commit, Delivery, Envelope, Increment, Letter, Message, Receipt
 from tests.world.flushing import Bench
 from tests.world.manual_clock import ManualClock

@@ -9,8 +9,7 @@ from aiohttp import web
 
 from shared.model.buckets import Instant, WallSeconds
 from shared.model.feed import Change, Event, changed
-from shared.receivers.event_file import EventFile
-from shared.receivers.web_hook import WebHook, keys_of, signatures
+from shared.receivers import EventFile, WebHook, keys_of, signatures
 from tests.world.manual_clock import ManualClock
 from tests.world.serving import serving
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from flusher.flush.flusher import GAP, BacklogWitness
-from shared.fleet.fleet_view import FleetView
+from shared.fleet import FleetView
 from shared.model.buckets import BrokerMillis
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, WATCHES
 from tests.world.manual_clock import ManualClock

@@ -17,20 +17,21 @@ import pytest
 from countersink_server.serve.run import patience_of
 from shared.config.findings import WARN
 from shared.config.settings import Settings
-from shared.fleet.fleet_view import CHANGE_WITHIN, FleetView
-from shared.fleet.membership import (
+from shared.fleet import (
+    CHANGE_WITHIN,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_KEYS_ASKED,
     MOST_LEFT,
     OWES,
     STOPPED,
+    FleetView,
     Membership,
     SpoolHolders,
     StoppedMembers,
     in_memory,
 )
-from shared.memory.overlay import MemberOverlay
+from shared.memory import MemberOverlay
 from shared.model.buckets import StoreMillis
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet, PublisherRecord
@@ -82,8 +83,8 @@ class File:
 
 @pytest.fixture
 def book(monkeypatch: pytest.MonkeyPatch) -> Book:
-    monkeypatch.setattr("shared.memory.overlay.LOOK_EVERY", 0.2)
-    monkeypatch.setattr("shared.memory.overlay.AGAIN", 0.02)
+    monkeypatch.setattr("shared.memory.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("shared.memory.AGAIN", 0.02)
     return Book(MemoryStore(SystemClock()))
 
 
@@ -106,7 +107,7 @@ async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypa
     async with asyncio.timeout(60):
         while one._looks.answered:
             await asyncio.sleep(0.01)
-        monkeypatch.setattr("shared.memory.overlay.LOOK_EVERY", 60.0)
+        monkeypatch.setattr("shared.memory.LOOK_EVERY", 60.0)
         book.away = False
         await changed(book, lambda fleet: fleet.strikes("memory-topic", StoreMillis(5)))
         while book._fleet.members["memory-topic"].struck:
@@ -146,7 +147,7 @@ async def test_it_does_not_say_that_it_has_joined_after_it_said_that_it_owes(boo
 HOLD = """
 import sys
 from pathlib import Path
-from shared.fleet.membership import SpoolHolders
+from shared.fleet import SpoolHolders
 holders = SpoolHolders(Path(sys.argv[1]), "spool")
 holders.hold(sys.argv[2])
 print("held", flush=True)
@@ -341,7 +342,7 @@ async def test_one_that_has_stopped_answers_nothing_and_stays_stopped(scene: Sce
 
 async def test_a_stop_is_tried_again_while_the_store_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a try whose answer was lost is repeated without harm."""
-    monkeypatch.setattr("shared.fleet.fleet_view.CHANGE_WITHIN", 0.01)
+    monkeypatch.setattr("shared.fleet.CHANGE_WITHIN", 0.01)
     change = scene.book.change
     await scene.member.owe()
     await scene.member.stop()

@@ -9,9 +9,9 @@ import pytest
 from flusher.flush.commit_loop import PromiseKeeper, apply
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import TOO_OLD, Plan, Window
-from shared.model.buckets import Instant, Millis, Rules
+from shared.model.buckets import DAY, HOUR, Instant, Millis, Rules
 from shared.model.errors import AlreadyAppliedError, RefusedError
-from shared.model.receipts import DAY, HOUR, promised
+from shared.model.receipts import promised
 from shared.model.words import Commit, Envelope
 from shared.runtime.otlp import OtlpTraces
 from shared.runtime.traces import Trace

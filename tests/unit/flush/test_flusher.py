@@ -10,9 +10,9 @@ from flusher.flush.commit_loop import MOST_BUGS
 from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD
 from flusher.service import make_flusher
 from shared.config.settings import Settings
-from shared.model.buckets import Instant
+from shared.model.buckets import DAY, Instant
 from shared.model.errors import DamagedError, GoneError, RefusedError, SettingsError, TransientError
-from shared.model.receipts import DAY, key_of_envelope
+from shared.model.receipts import key_of_envelope
 from shared.model.words import Commit, Delivery, Envelope, Increment, Message
 from shared.runtime.retry import Stop
 from shared.wire import codec

@@ -6,8 +6,8 @@ import pytest
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from shared.model.buckets import Millis
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR, Promise, key_of_increment, promised
+from shared.model.buckets import DAY, HOUR, Millis
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, Promise, key_of_increment, promised
 from shared.model.words import Envelope, Increment
 from shared.sqlite.broker import SqliteOverlay, SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from flusher.expiry import REPAIR, DailyExpiry, id_of
 from flusher.jobs.kinds import Resetting
 from shared.config.settings import Settings
-from shared.counters.compaction import Compactor
-from shared.counters.job_result import JobResults
-from shared.counters.setter import Setter
-from shared.counters.start_job import JobStarter
+from shared.counters.jobs import JobResults, JobStarter
+from shared.counters.setter import Compactor, Setter
+from shared.model.buckets import DAY, DAY_SECONDS
 from shared.model.errors import InexactError, SettingsError
 from shared.model.jobs import DONE, EXPIRE, FAILED, RUNNING, ExpireRule, JobState, flaw_of_job
-from shared.model.receipts import DAY, DAY_SECONDS
 from shared.runtime import metrics
 from shared.wiring.process import connect
 from tests.http.faults import failing

@@ -8,10 +8,9 @@ import pytest
 from flusher.cleanup import ROWS_A_STEP, CounterRemover, sweep_jobs
 from flusher.jobs.kinds import Adding, Compacting, PageOutcome, Resetting, Visit, existing
 from flusher.jobs.worker import TRIES, Runner, Worker
-from shared.counters.compaction import RETRY_FOR, Compactor
 from shared.counters.reader import AllNames, Reader
-from shared.counters.setter import Change, ChangeRequest, Setter
-from shared.model.buckets import Instant, Millis, StoreMillis
+from shared.counters.setter import COMPACT_FOR, Change, ChangeRequest, Compactor, Setter
+from shared.model.buckets import DAY, Instant, Millis, StoreMillis
 from shared.model.errors import (
     ContendedError,
     DamagedError,
@@ -38,7 +37,6 @@ from shared.model.jobs import (
     read,
     written,
 )
-from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.metrics import NEWER
 from shared.runtime.retry import Backoff, Stop
@@ -302,7 +300,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     parts = Parts()
 
     async def never(*_: object) -> int:
-        parts.clock.turn(RETRY_FOR)
+        parts.clock.turn(COMPACT_FOR)
         raise ContendedError("others were first")
 
     async def ages(shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
@@ -313,7 +311,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
     job = await parts.begun(COMPACT, 1)
     compacting = parts.compacting()
-    if age < RETRY_FOR:
+    if age < COMPACT_FOR:
         why = "it is written to all the time, on all its shards"
         assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
     else:

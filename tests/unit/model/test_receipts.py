@@ -3,12 +3,10 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.model.buckets import NEVER, BrokerMillis, Millis, StoreMillis
+from shared.model.buckets import DAY, HOUR, NEVER, BrokerMillis, Millis, StoreMillis
 from shared.model.receipts import (
     CLIENT_IDS_REMEMBERED,
-    DAY,
     FORCE,
-    HOUR,
     MOST_SUMS,
     RENEWED,
     Ages,

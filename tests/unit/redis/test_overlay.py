@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
-from shared.fleet.fleet_view import FleetView
-from shared.model.buckets import BEGINNING, NEVER, Instant, Millis, Monotonic, StoreMillis
+from shared.fleet import FleetView
+from shared.model.buckets import BEGINNING, DAY, NEVER, Instant, Millis, Monotonic, StoreMillis
 from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
-from shared.model.receipts import DAY, Promise, ages, key_of_envelope, promised
+from shared.model.receipts import Promise, ages, key_of_envelope, promised
 from shared.model.words import Envelope, View
 from shared.redis.member import ELSEWHERE, FIRST, Naming
 from shared.redis.overlay import AGAIN, BELIEVED, KNOWN, MOST_VIEWED, Context, KnownPromises, RedisOverlay, Views

@@ -8,10 +8,9 @@ from flusher.flush.commit_loop import KNOWN, FirstShards, ShardBook
 from flusher.service import make_flusher
 from flusher.shards import CounterCooler, CounterGrower, Growth, ShardRaise
 from shared.config.settings import Settings
-from shared.counters.compaction import Compactor
-from shared.model.buckets import NEVER
+from shared.counters.setter import Compactor
+from shared.model.buckets import DAY, NEVER
 from shared.model.errors import ContendedError, ShardFullError
-from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from shared.sqlite.store import SqliteStore

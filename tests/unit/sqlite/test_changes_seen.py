@@ -10,11 +10,11 @@ from flusher.dead_letters.desk import drop
 from flusher.jobs.kinds import Adding, Resetting
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
-from shared.model.buckets import BrokerMillis, Instant, Millis, StoreMillis
+from shared.model.buckets import DAY, BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.dead_letters import with_body
-from shared.model.imports import Foreign
 from shared.model.jobs import ADD, Job, lifetime_of_job
-from shared.model.receipts import DAY, promised
+from shared.model.moving import Foreign
+from shared.model.receipts import promised
 from shared.model.words import DEAD, Commit, Envelope, Receipt, ShardAdd
 from shared.sqlite.broker import SqliteOverlay
 from shared.sqlite.database import Database

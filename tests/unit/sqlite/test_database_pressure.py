@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from flusher.flush.window import MOST_IN_COMMIT_OF_FILE
 from shared.model.buckets import Instant
 from shared.model.errors import OverloadedError, StorageFullError
-from shared.model.imports import Mark
-from shared.model.words import Commit, Message, ShardAdd
+from shared.model.words import Commit, Mark, Message, ShardAdd
 from shared.sqlite import data_file as log
 from shared.sqlite import database as module
 from shared.sqlite.broker import _INSERT, SqlitePublisher, SqliteSubscription, weight_of

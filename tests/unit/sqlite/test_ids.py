@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.model.buckets import BEGINNING, NEVER, StoreMillis
-from shared.model.receipts import DAY, half_of_id, key_of_envelope, key_of_increment
+from shared.model.buckets import BEGINNING, DAY, NEVER, StoreMillis
+from shared.model.receipts import half_of_id, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Receipt
 from shared.sqlite import receipts
 from shared.sqlite.receipts import _is_id, _sweep_ids

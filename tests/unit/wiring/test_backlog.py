@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.memory.overlay import ProcessOverlay
+from shared.memory import ProcessOverlay
 from shared.model.buckets import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Backlog, Envelope, Increment

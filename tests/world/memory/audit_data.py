@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 from shared.model.buckets import Followed
-from shared.model.imports import Mark
 from shared.model.jobs import JobState
+from shared.model.words import Mark
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
 from tests.world.memory.buckets import MemoryBuckets
 

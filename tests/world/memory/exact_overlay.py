@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from shared.counters.pending import Pending
-from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
+from shared.memory import MOST_ENTRIES, ProcessOverlay
 from shared.model.words import Envelope
 from shared.runtime.clock import Clock
 

@@ -1,23 +1,25 @@
-"""The overlay in the memory of one ingest process, for `memory://` with a broker that keeps none; in a fleet with a
-member, so that others know that they do not see it.
+"""Adapters in memory: the overlay of one ingest process, for `memory://` with a broker that keeps none, and the tasks
+of a job that a process runs alone.
 """
 
 import asyncio
 import heapq
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import Final
 
 from shared.counters.pending import Pending
-from shared.fleet.fleet_view import FleetView
-from shared.fleet.membership import UNKNOWN, Membership
+from shared.fleet import UNKNOWN, FleetView, Membership
 from shared.model.buckets import Instant
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
+from shared.model.jobs import Lease, Task, written
 from shared.model.words import Backlog, Envelope, View
 from shared.runtime.clock import Clock
-from shared.runtime.retry import ended
+from shared.runtime.retry import ended, set_within
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +173,7 @@ class ProcessOverlay:
             del self._numbers[key]
 
 
-# With a member in the fleet.
+# In a fleet, with a member, so that others know that they do not see it.
 
 
 AGAIN: Final = 1.0
@@ -229,3 +231,42 @@ class MemberOverlay(ProcessOverlay):
             self._membership.inherit(found)
         if self._membership.state == UNKNOWN and not self._membership.shares(look):
             await self._membership.owe()
+
+
+# The tasks of a job in memory: the queue of a process that runs a whole job alone.
+
+
+class MemoryTasks:
+    """Hands out the newest task first, so that few wait at a time. Tasks that were given back come last. A lease lasts
+    until its holder ends it: the queue ends with the process, too.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._held: dict[str, bytes] = {}
+        self._tokens = map(str, count(1))
+        self._arrived = asyncio.Event()
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        self._waiting.extend(map(written, tasks))
+        self._arrived.set()
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        if not self._waiting and wait > 0:
+            self._arrived.clear()
+            if not await set_within(self._arrived, wait):
+                return ()
+        leases = [Lease(next(self._tokens), self._waiting.pop()) for _ in range(min(limit, len(self._waiting)))]
+        self._held.update(leases)
+        return leases
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        """Do nothing, since no lease ends by itself."""
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        for token in tokens:
+            self._held.pop(token, None)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        self._waiting.extendleft(self._held.pop(token) for token in tokens if token in self._held)
+        self._arrived.set()

@@ -1,1 +1,0 @@
-"""The list of processes that publish, and whether the overlay holds everything that they accepted."""

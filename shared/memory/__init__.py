@@ -1,1 +1,0 @@
-"""Adapters in memory: the overlay of one process, and the tasks of a job that a process runs alone."""
