@@ -1,1 +1,1 @@
-"""Tests of `countersink_server.check`."""
+"""Tests of `countersink check`."""
