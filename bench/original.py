@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -53,6 +54,18 @@ class Tally:
         document = asdict(self)
         del document["latencies"]
         return document | {"p50": times[len(times) // 2] * 1000, "p99": times[len(times) * 99 // 100] * 1000}
+
+
+def together(work: Callable[[Tally], None], threads: int) -> Tally:
+    """Run the same work in several threads, each with a tally of its own."""
+    tallies = [Tally() for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, tally) for tally in tallies]:
+            done.result()
+    total = Tally()
+    for tally in tallies:
+        total.add(tally)
+    return total
 
 
 def main(client: str, host: str, project: str) -> None:

@@ -14,8 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import ndb
 from google.cloud.ndb.exceptions import Error as NdbError
 
-from bench.original import NUM_SHARDS, Tally, counters, shard_name
-from bench.together import together
+from bench.original import NUM_SHARDS, Tally, counters, shard_name, together
 
 
 class GeneralCounterShardConfig(ndb.Model):  # type: ignore[misc] # not typed

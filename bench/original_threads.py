@@ -9,8 +9,7 @@ from typing import Any
 from google.api_core import exceptions
 from google.cloud import datastore
 
-from bench.original import CONFIG, SHARD, Tally, counters, shard_name
-from bench.together import together
+from bench.original import CONFIG, SHARD, Tally, counters, shard_name, together
 
 
 def runner(host: str, project: str) -> Callable[..., Tally]:
