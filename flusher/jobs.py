@@ -66,9 +66,6 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff, Stop, all_of, forever
 
-# The interface of a job kind: a function that handles one page of counters, and its result.
-
-
 AT_ONCE: Final = 16
 """Counters of a page that are handled at the same time, where each has a commit of its own."""
 T = TypeVar("T")
@@ -127,9 +124,6 @@ async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]])
     return await all_of(map(one, names))
 
 
-# Adds a number to each counter of a page. Each addition has a receipt of the job in the same commit.
-
-
 IN_COMMIT: Final = 200
 """Counters in a commit. Each needs a receipt and a shard, and some stores accept 500 entities in a commit."""
 Shards = Mapping[str, int]
@@ -138,7 +132,9 @@ Shards = Mapping[str, int]
 
 @dataclass(eq=False)
 class Adding:
-    """Safe to repeat: a receipt can be inserted only once, so a second visit of a page adds nothing twice."""
+    """Adds a number to each counter. Safe to repeat: each addition has a receipt of the job in the same commit, and a
+    receipt can be inserted only once.
+    """
 
     store: Store
     reader: Reader
@@ -213,12 +209,10 @@ class Adding:
         return Commit(tuple(receipts), tuple(adds), bounds=bounds, changes=tuple(left))
 
 
-# Resets or deletes each counter of a page, exactly as a set does; or deletes those that were not changed for long. Each
-# change has a receipt of the job.
-
-
 class Resetting:
-    """Sets counters to 0. A visit that finds the receipt changes nothing: increments since then are kept."""
+    """Resets or deletes each counter, exactly as a set does, or deletes those that were not changed for long. A visit
+    that finds the receipt changes nothing: increments since then are kept.
+    """
 
     def __init__(self, setter: Setter) -> None:
         self._setter = setter
@@ -244,12 +238,9 @@ class Resetting:
         return PageOutcome(visited, visited - len(failed), failed)
 
 
-# Reduces the shards of each counter of a page. Each reduction has a receipt of the job.
-
-
 class Compacting:
-    """Safe to repeat: a receipt says that a counter was reduced. If the counter has grown since, a second visit reduces
-    it again, which does not change its total.
+    """Reduces the shards of each counter. Safe to repeat: a receipt says that a counter was reduced. If it has grown
+    since, a second visit reduces it again, which does not change its total.
     """
 
     def __init__(self, store: Store, reader: Reader, compactor: Compactor) -> None:
@@ -292,16 +283,14 @@ class Compacting:
         return min(ages.values(), default=inf) < RETRY_FOR
 
 
-# Exports each counter of a page: a line of JSON with its name and its value, exact at one instant of the visit; or
-# its counts by time, if the job asks for them.
-
-
 MOST_IN_CHUNK: Final = 900_000
 """Bytes of a chunk, which fits into an entity (1 MiB). One line with all the points that a reading may have is less."""
 
 
 class Exporting:
-    """Safe to repeat: of two results for a page the first is kept."""
+    """Writes a line of JSON for each counter: its name and its value, exact at one instant of the visit, or its counts
+    by time, if the job asks for them. Safe to repeat: of two results for a page the first is kept.
+    """
 
     def __init__(self, reader: Reader, series: SeriesReader) -> None:
         self._reader = reader

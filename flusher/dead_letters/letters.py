@@ -140,9 +140,6 @@ def sums_of(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dic
     return sums
 
 
-# Chooses the dead letters that somebody names. Pure.
-
-
 class LetterFilter:
     """Selects the letters that a user asks for, by their ids or by receipts. The receipt of a batch names several
     envelopes, and only some of them may be dead letters. The receipt counts as found if at least one of them is.
