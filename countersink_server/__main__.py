@@ -1,4 +1,6 @@
-"""The command `countersink`, which a signal may also end while it imports its parts: a service exits with 0."""
+"""The command `countersink`. A signal may end it at any time, also while it imports its parts: it leaves no temporary
+file behind, and a service exits with 0.
+"""
 
 import os
 import signal
@@ -12,6 +14,10 @@ def main() -> None:
     if sys.argv[1:2] in SERVICES:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))  # nothing is open; an exception may crash an import
+    else:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP is ignored
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         from countersink_server.cli.main import main as run  # noqa: PLC0415 (this takes most of the time of a start)
     except KeyboardInterrupt:

@@ -6,7 +6,6 @@ import gc
 import logging
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
@@ -331,8 +330,6 @@ async def serving(settings: Settings) -> AsyncIterator[str]:
 
     Nothing is applied here: accepted increments wait for the next flusher, and reads include them.
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the folder is removed
     settings = replace(settings, keys_file="", linger_ms=0)
     parts = connect(settings)
     async with until_closed(parts, parts.close):

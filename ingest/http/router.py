@@ -141,8 +141,8 @@ def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
 
 _LIST: Final = "/openapi.json lists all paths"
 _OF_COUNTERS: Final = (
-    "write a '/' in the name of a counter as %2F; PUT /v1/counters/NAME {\"value\": 1} sets it, and"
-    " DELETE /v1/counters/NAME deletes it"
+    "write a '/' in the name of a counter as %2F; POST /v1/counters/NAME {\"delta\": 1} adds to it,"
+    " PUT /v1/counters/NAME {\"value\": 1} sets it, and DELETE /v1/counters/NAME deletes it"
 )
 _ON_ADMIN_PORT: Final = "what administers is on the admin port of the service (--admin-port)"
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE")

@@ -1,5 +1,6 @@
-"""Reads the URLs in the settings, and knows the variables that Kubernetes sets for services. Pure."""
+"""Reads the URLs in the settings, and knows the variables that Kubernetes sets for services."""
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,6 +50,11 @@ def sqlite_file(variable: str, url: str) -> Path:
     path = unquote(parts.path)[1:]
     if parts.scheme != "sqlite" or parts.netloc or not path or "\0" in path or parts.query or not _is_file(path):
         raise _wrong(variable, url, _SQLITE)
+    with contextlib.suppress(OSError):  # whoever opens the file tells why
+        if Path(path).is_dir():
+            raise SettingsError(
+                f"{variable}={url!r}: this is a folder. Name a file in it, such as {url.rstrip('/')}/countersink.db"
+            )
     return Path(path)
 
 

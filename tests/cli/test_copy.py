@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sqlite3
 import sys
@@ -551,14 +552,14 @@ async def apply(store, commit):
     done = asyncio.ensure_future(right(store, commit))
     if commits == 5:
         await asyncio.sleep({pause})
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.{number})
     return await done
 
 SqliteStore.apply = apply
 sys.argv = {arguments}
 main()
 """
-"""A command that is killed while its fifth commit is made, or just after it."""
+"""A command that gets a signal while its fifth commit is made, or just after it."""
 
 
 async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -> None:
@@ -570,10 +571,9 @@ async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -
         await one.apply(commit(*adds, keys=keys))
     for each in databases:
         await each.close()
+    arguments = ["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
     for pause in (0, 0.001, 0.01):
-        script = KILLED.format(
-            pause=pause, arguments=["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
-        )
+        script = KILLED.format(number="SIGKILL", pause=pause, arguments=arguments)
         killed = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
         assert await killed.wait() == -signal.SIGKILL
     done, said = await asyncio.to_thread(copy, url(tmp_path / "one.db"), url(tmp_path / "two.db"))
@@ -582,3 +582,19 @@ async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -
     with closing(sqlite3.connect(tmp_path / "two.db")) as db:
         totals = dict(db.execute("SELECT counter, sum(count) FROM shards GROUP BY counter"))
     assert totals == {f"c{each}": each + 1 for each in range(number)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_ended_by_a_signal_it_leaves_no_copy_of_the_origin(tmp_path: Path, number: signal.Signals) -> None:
+    one, _, *databases = await two_files(tmp_path)
+    for begin in range(0, 3_000, 300):
+        await one.apply(commit(*((f"c{each}", each + 1) for each in range(begin, begin + 300))))
+    for each in databases:
+        await each.close()
+    (temporary := tmp_path / "temporary").mkdir()
+    arguments = ["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
+    script = KILLED.format(number=number.name, pause=0, arguments=arguments)
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)
+    assert await ended.wait() == 128 + number
+    assert not list(temporary.iterdir())

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -352,7 +353,7 @@ async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("target", ["/v1/counters/a/watch", "/v1/watch?name=a", "/v1/watch?prefix="])
 async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_path: Path, target: str) -> None:
     """It may wait for news when the key expires."""
-    clock = ManualClock()
+    clock = ManualClock(int(time.time()))
     ends = datetime.fromtimestamp(clock.now() + 60, UTC)
     async with guarded(tmp_path, expires={"expires": ends.isoformat()}, all={}) as (service, keys):
         service.ingest.door._clock = service.chapter(WatchRoutes)._clock = clock

@@ -1,6 +1,7 @@
 """Any value of an environment variable is understood, or refused by an error that names the variable."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -57,6 +58,11 @@ def test_urls_are_read_or_refused_by_name(reader: Callable[[str, str], object], 
 def test_what_only_others_take_for_a_file_is_refused(path: str) -> None:
     with pytest.raises(SettingsError, match="must be sqlite:///FILE"):
         urls.sqlite_file("COUNTERSINK_BROKER", f"sqlite:///{path}")
+
+
+def test_the_url_of_a_folder_is_refused_with_that_of_a_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"this is a folder.* sqlite:///{tmp_path}/countersink.db$"):
+        urls.sqlite_file("COUNTERSINK_STORE", f"sqlite:///{tmp_path}/")
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
