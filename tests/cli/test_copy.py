@@ -557,6 +557,8 @@ async def apply(store, commit):
 
 SqliteStore.apply = apply
 sys.argv = {arguments}
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, and in the background of a shell, they are ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 """A command that gets a signal while its fifth commit is made, or just after it."""
