@@ -11,6 +11,7 @@ from countersink_server.cli.arguments import HELPS, Commands, whole
 from countersink_server.cli.output import flush, plain, tell
 from countersink_server.cli.output import json_of as json_line
 from countersink_server.cli.setup import add, connected
+from countersink_server.cli.target import settings_of
 from countersink_server.serve.run import ready
 from flusher.dead_letters.desk import LetterPass, Replay, ReplayOutcome, passing
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, sums_of
@@ -65,7 +66,8 @@ def add_commands(commands: Commands) -> None:
 
 @contextlib.asynccontextmanager
 async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, Settings, Parts]]:
-    async with connected(options) as (settings, parts), passing(parts, settings) as desk:
+    settings = settings_of(options)
+    async with connected(settings) as parts, passing(parts, settings) as desk:
         yield desk, settings, parts
 
 

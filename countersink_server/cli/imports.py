@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from countersink_server.cli.arguments import Commands, add_prefix
 from countersink_server.cli.output import Bar, flush, json_of, plain, tell
 from countersink_server.cli.setup import add, connected
-from countersink_server.cli.target import cause_of, line_of
+from countersink_server.cli.target import cause_of, line_of, settings_of
 from shared.config.settings import Settings, receipts_live
 from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import (
@@ -296,7 +296,8 @@ def add_commands(commands: Commands) -> None:
 
 async def _import(options: argparse.Namespace) -> None:
     check(options)
-    async with connected(options) as (settings, parts), _source(settings, options) as source:
+    settings = settings_of(options)
+    async with connected(settings) as parts, _source(settings, options) as source:
         await _run(source, parts, settings, options)
 
 
