@@ -1,7 +1,7 @@
 """Starts and stops what is measured: Countersink by its command line, and the references.
 
-`python -m bench.servers up …` is `countersink up …`, but aiohttp gets every request: what the fast path is measured
-against.
+`python -m bench.servers up …` is `countersink up …`, but aiohttp gets every request: what the fast path is
+measured against.
 """
 
 import contextlib
