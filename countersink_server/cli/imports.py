@@ -379,17 +379,14 @@ class Report:
             if self.left_out <= MOST_LEFT_OUT:
                 tell(json_of({"left_out": one}) if self.json else plain(one))
         else:
-            self._count(one)
+            self.found += 1
+            self.changed += bool(one.added)
+            self.added += one.added
+            self.refused += bool(one.flaw)
+            self.held += bool(one.total)
             if one.flaw or self.all_ or (self.dry and one.added):
                 self._tell(one)
         self._bar.show_at_times(f"{amount(self.found, 'counter')}, {self.changed} with something to add")
-
-    def _count(self, one: ImportOutcome) -> None:
-        self.found += 1
-        self.changed += bool(one.added)
-        self.added += one.added
-        self.refused += bool(one.flaw)
-        self.held += bool(one.total)
 
     def _tell(self, one: ImportOutcome) -> None:
         if self.json:
