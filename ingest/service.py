@@ -35,9 +35,8 @@ from shared.counters.largest import Largest
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
-from shared.http.server import HttpServer
+from shared.http.server import ADMINS, SPARE, HttpServer, room_for
 from shared.http.shares import FairLock
-from shared.http.watchdog import ADMINS, SPARE, room_for
 from shared.model.buckets import StoreMillis
 from shared.model.receipts import Promises
 from shared.ports.broker import LetterDesk
@@ -159,7 +158,7 @@ class Ingest:
             plain=fast_path,
             refuse=partial(refusal, door),
         )
-        UNDER_WAY.watchdogs.add(server.watchdog)
+        UNDER_WAY.servers.add(server)
         await server.start(sock)
         return server
 

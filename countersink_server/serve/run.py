@@ -30,8 +30,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.fleet_view import CHANGE_WITHIN
 from shared.http.answers import SECURE
-from shared.http.server import HttpServer
-from shared.http.watchdog import ADMINS, SPARE, room_for
+from shared.http.server import ADMINS, SPARE, HttpServer, room_for
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.feed import NOTHING
 from shared.runtime import metrics

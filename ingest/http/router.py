@@ -27,7 +27,7 @@ from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
 from shared.http.answers import HEADS, JSON, line, written
 from shared.http.front import Front, Handler, front_of
-from shared.http.watchdog import Watchdog
+from shared.http.server import HttpServer
 from shared.runtime import metrics
 from shared.runtime.traces import REQUEST, RequestContext, Traces, sampled_in
 
@@ -109,10 +109,10 @@ class _UnderWay:
         self.streams = 0
         self.handled = 0
         """Requests that have a handler. Those of the fast path have none."""
-        self.watchdogs: WeakSet[Watchdog] = WeakSet()
+        self.servers: WeakSet[HttpServer] = WeakSet()
 
     def requests(self) -> int:
-        return self.handled + sum(watchdog.answering() for watchdog in self.watchdogs)
+        return self.handled + sum(server.answering() for server in self.servers)
 
 
 UNDER_WAY: Final = _UnderWay()

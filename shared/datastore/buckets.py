@@ -1,11 +1,17 @@
-"""Counts by time in Datastore, and the entity that says which rules flushers follow and which periods are closed."""
+"""Counts by time in Datastore, and the entity that says which rules flushers follow and which periods are closed; what
+a copy writes of both.
+"""
 
+import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 from shared.datastore.client import DatastoreClient
+from shared.datastore.jobs import insert
 from shared.datastore.keys import (
     EXPIRES,
     KEY,
@@ -19,6 +25,7 @@ from shared.datastore.keys import (
     only_over,
     query_of,
     said,
+    version_of,
     where,
     whole,
     write,
@@ -29,7 +36,9 @@ from shared.model.buckets import (
     HOUR,
     LENGTHS,
     NEVER,
+    BucketAdd,
     ByTime,
+    Counts,
     Followed,
     Instant,
     Rules,
@@ -42,8 +51,9 @@ from shared.model.buckets import (
     index_of,
     text_of,
 )
-from shared.model.errors import ContendedError, ShardFullError
-from shared.model.words import SHARD_FULL
+from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError
+from shared.model.jobs import JobState
+from shared.model.words import SHARD_FULL, pages
 from shared.ports.store import BucketShard
 from shared.runtime.retry import after_conflict, insist, tries
 
@@ -126,10 +136,30 @@ def _transform(request: Any, add: EntityAdd) -> Any:
     return mutation
 
 
-async def entities_at(
-    client: DatastoreClient, time: Instant, *, counter: str, by: str, begin: int, end: int
+async def counts_at(
+    client: DatastoreClient, time: Instant, *, counter: str, by: str, begin: WallMillis, end: WallMillis
+) -> Counts:
+    """The counts of the buckets that begin in this range, at `time`."""
+    entities, followed, closed = await asyncio.gather(
+        _entities_at(client, time, counter=counter, by=by, begin=begin, end=end),
+        followed_at(client, time),
+        closed_at(client, time),
+    )
+    counts: dict[WallMillis, int] = {}
+    for one in entities:
+        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * IN_ENTITY[by]
+        for name in one.entity.properties:
+            if name != EXPIRES:
+                when = begin_at(by, first + int(name[1:]))
+                if begin <= when < end:
+                    counts[when] = counts.get(when, 0) + integer(one.entity, name)
+    return Counts(counts, followed, closed)
+
+
+async def _entities_at(
+    client: DatastoreClient, time: Instant, *, counter: str, by: str, begin: WallMillis, end: WallMillis
 ) -> list[Any]:
-    """The entities that hold buckets of this range, at `time`."""
+    """The entities that hold buckets of this range."""
     if begin >= end:
         return []
     many = IN_ENTITY[by]
@@ -139,19 +169,6 @@ async def entities_at(
     where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
     where(query, KEY, Operator.LESS_THAN, key_value=behind)
     return [one async for page in client.pages(query, read_time=time) for one in page]
-
-
-def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -> dict[WallMillis, int]:
-    """The counts of the buckets in these entities that begin in this range."""
-    counts: dict[WallMillis, int] = {}
-    for one in found:
-        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * IN_ENTITY[by]
-        for name in one.entity.properties:
-            if name != EXPIRES:
-                when = begin_at(by, first + int(name[1:]))
-                if begin <= when < end:
-                    counts[when] = counts.get(when, 0) + integer(one.entity, name)
-    return counts
 
 
 def shards_in(entity: Any) -> Iterator[BucketShard]:
@@ -291,3 +308,57 @@ async def close(client: DatastoreClient, until: WallMillis) -> None:
 
 def _closed(found: Any) -> WallMillis:
     return integer(found.entity, CLOSED) if found else 0
+
+
+# Writes what a copy brings, beside the store's commits.
+
+
+AT_ONCE: Final = 100
+"""Entities in a commit. Each may hold 366 counts, some 10 kB."""
+
+
+class DatastoreArrivals:
+    """Implements `Arrivals`."""
+
+    def __init__(self, client: DatastoreClient) -> None:
+        self._client = client
+        self._place = client.place
+
+    async def follow(self, followed: Sequence[Followed]) -> None:
+        async def once() -> None:
+            found = await self._client.look_up_one(self._place.receipt(NAME))
+            latest = max((one.until for one in followed), default=0)
+            known = await followed_in(self._client, found, None, unknown=latest)
+            await keep_followed(self._client, found, reduce(followed_too, followed, known))
+
+        await insist(once, ContendedError, tries(_TRIES), after_conflict())
+
+    async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
+        keys = [add.key for add in entity_adds(self._place, ByTime(tuple(counts)))]
+        found = await self._client.find(keys)
+        return [self._held(found, one) for one in counts]
+
+    async def put(self, counts: Sequence[BucketAdd]) -> None:
+        for some in pages(entity_adds(self._place, ByTime(tuple(counts))), AT_ONCE):
+
+            async def once(some: Sequence[Any] = some) -> None:
+                found = await self._client.find(add.key for add in some)
+                request = self._client.commit_request()
+                for add in some:
+                    there = found.get(name_of(add.key))
+                    before = self._place.entity(add.key) if there is None else there.entity
+                    fill(write(request, before, version_of(there)), add)
+                await self._client.commit_over(request)
+
+            await insist(once, ContendedError, tries(_TRIES), after_conflict())
+
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        for job in jobs:
+            with suppress(AlreadyAppliedError):
+                await insert(self._client, job)
+
+    def _held(self, found: Mapping[tuple[str, str], Any], one: BucketAdd) -> int | None:
+        (add,) = entity_adds(self._place, ByTime((one,)))
+        (name,) = add.sums
+        there = found.get(name_of(add.key))
+        return integer(there.entity, name) if there is not None and name in there.entity.properties else None

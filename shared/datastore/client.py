@@ -347,19 +347,14 @@ class DatastoreClient:
             # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
             limit, backoff = within(MOST_AHEAD, self.clock), Backoff(AHEAD_STEP, AHEAD_STEP)
             response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)
-            if read_time is None:
-                time = max(time, self._time_of_look(response))
+            if read_time is None and response.HasField("read_time"):
+                told = micros(response.read_time)
+                self._hear(told)
+                time = max(time, told)
             entities += response.found
             _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time)
-
-    def _time_of_look(self, response: Any) -> Instant:
-        if not response.HasField("read_time"):
-            return BEGINNING
-        time = micros(response.read_time)
-        self._hear(time)
-        return time
 
     async def delete_seen(self, seen: Sequence[Any]) -> int:
         """Delete entities that were seen, as whole EntityResults, and return how many. What was written since stays:

@@ -26,12 +26,12 @@ from shared.datastore.keys import (
     KEY,
     DatastorePlace,
     Key,
-    Operator,
+    integer,
     name_of,
     query_of,
     shard_of,
     unindexed,
-    where,
+    within,
     write,
 )
 from shared.datastore.thresholds import FOLLOWED, Judge, covered, keep, kept
@@ -160,10 +160,7 @@ class DatastoreFeedBook:
         self._covered = json.loads(_text(seen.entity, _COVERED) or "{}") if seen is not None else {}
         if seen is not None and text == before:
             self._swept = _text(seen.entity, _SWEPT) if _SWEPT in seen.entity.properties else None
-            known = (
-                StoreMillis(seen.entity.properties[_SINCE].integer_value) if _SINCE in seen.entity.properties else None
-            )
-            self._written(known or millis(micros(seen.update_time)))
+            self._written(StoreMillis(integer(seen.entity, _SINCE)) or millis(micros(seen.update_time)))
         else:
             self._swept, self._since = "", None
             self._covered = covered(self._covered, told.thresholds)
@@ -288,11 +285,8 @@ class DatastoreFeedBook:
 
     async def put_off(self, changes: Sequence[tuple[Change, Millis]], reaches: Sequence[tuple[Reach, Millis]]) -> None:
         pauses = [*((one.counter, pause) for one, pause in changes), *((one.row, pause) for one, pause in reaches)]
-        for key, pause in pauses:
-            due = self._due.get(key)
-            self._put_off(key, pause)
-            if due is not None:
-                self._due[key] = due
+        for key, pause in pauses:  # they stay due
+            self._next[key] = self._clock.monotonic() + pause / 1_000
 
     def _put_off(self, key: Hashable, pause: int) -> None:
         self._next[key] = self._clock.monotonic() + pause / 1_000
@@ -332,9 +326,7 @@ class _Pages:
         self._after = ""
 
     async def next(self) -> Sequence[Key]:
-        query = query_of(self._kind, PAGE, order=KEY, keys_only=True)
-        if self._after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._client.place.key(self._kind, self._after))
+        query = within(query_of(self._kind, PAGE, order=KEY, keys_only=True), self._client.place, "", self._after)
         keys = [one.entity.key for one in await self._client.query(query)]
         self._after = name_of(keys[-1])[1] if len(keys) == PAGE else ""
         return keys

@@ -25,6 +25,7 @@ from shared.datastore.keys import (
     unindexed,
     where,
     within,
+    write,
 )
 from shared.model.buckets import StoreMillis, WallMillis
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
@@ -154,8 +155,7 @@ class DatastoreJobs:
         if book is None:
             return None
         request = self._client.commit_request()
-        kept = request.mutations.add().insert
-        kept.key.CopyFrom(self._task(task.job, task.range.after))
+        kept = write(request, self._place.entity(self._task(task.job, task.range.after)), 0)
         for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
             unindexed(kept, name).blob_value = value
         progress = _read(book.entity).plus(done.progress)
@@ -181,7 +181,7 @@ class DatastoreJobs:
         await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
-        if (found := await self._client.look_up_one(self._key(job))) is not None:
+        if (found := await self._client.look_up_one(_key(self._place, job))) is not None:
             await self._change(found, state, when, why, unless=unless)
 
     async def _change(self, seen: Any, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
@@ -209,7 +209,7 @@ class DatastoreJobs:
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         await _insist(partial(self._end, job, FAILED, when, why, unless=(FAILED,)), job)
-        seen = await self._client.look_up_one(self._key(job))
+        seen = await self._client.look_up_one(_key(self._place, job))
         tasks = await self._tasks(job, min(limit, DELETES_AT_ONCE))
         if seen is None or not tasks:
             return 0
@@ -229,7 +229,7 @@ class DatastoreJobs:
         """Delete up to `limit` tasks of an expired job, and then the job. `ContendedError` if it was written since."""
         _, job = name_of(seen.entity.key)
         await self._change(seen, FAILED, now, FORGOTTEN, unless=(FAILED,))
-        there = await self._client.look_up_one(self._key(job))
+        there = await self._client.look_up_one(_key(self._place, job))
         if there is None or _job(there.entity).expires >= now:
             raise ContendedError("it is another job of the same id")
         room = min(limit, DELETES_AT_ONCE - BOOKS)
@@ -242,7 +242,7 @@ class DatastoreJobs:
 
     async def _look_at(self, job: str) -> dict[str, Any]:
         """The job and its books, by name."""
-        keys = [self._key(job), *self._books(job)]
+        keys = [_key(self._place, job), *self._books(job)]
         found = (await self._client.look_up(keys)).entities
         return {name_of(one.entity.key)[1]: one for one in found}
 
@@ -257,9 +257,6 @@ class DatastoreJobs:
     async def _keys(self, query: Any) -> list[Key]:
         found = await self._client.query(query)
         return [one.entity.key for one in found]
-
-    def _key(self, job: str) -> Key:
-        return _key(self._place, job)
 
     def _book(self, job: str, number: int) -> Key:
         return _key(self._place, f"{job}:{number}")
@@ -288,8 +285,7 @@ async def insert(client: DatastoreClient, state: JobState) -> None:
     request = client.commit_request()
     request.mutations.add().insert.CopyFrom(entity_of(client.place, state))
     for number in range(BOOKS):
-        book = request.mutations.add().insert
-        book.key.CopyFrom(_key(client.place, f"{state.job.id}:{number}"))
+        book = write(request, client.place.entity(_key(client.place, f"{state.job.id}:{number}")), 0)
         _write(book, Progress() if number else state.progress, open_=0 if number else state.open)
     await client.commit(request)
 

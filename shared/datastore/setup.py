@@ -14,8 +14,7 @@ import google.auth.transport.requests
 from shared.config.findings import FAIL, OK, WARN, Finding, of_clock
 from shared.datastore.client import DatastoreClient
 from shared.datastore.keys import EXPIRES, DatastorePlace
-from shared.datastore.server import probe
-from shared.datastore.store import DatastoreStore
+from shared.datastore.store import DatastoreStore, probe
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 
 # Reads and makes TTL policies, by which Google Cloud deletes what has expired: the Firestore Admin API, over REST.

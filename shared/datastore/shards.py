@@ -4,7 +4,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.datastore.client import DatastoreClient
-from shared.datastore.keys import COUNT, DELETED, NUM_SHARDS, Key, delete, flaw_of, integer, name_of, rewrite, transform
+from shared.datastore.keys import (
+    COUNT,
+    DELETED,
+    NUM_SHARDS,
+    Key,
+    delete,
+    flaw_of,
+    integer,
+    name_of,
+    rewrite,
+    transform,
+    version_of,
+    write,
+)
 from shared.model.buckets import Monotonic
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
 from shared.model.words import SHARD_FULL, Lately, Receipt, moved
@@ -97,7 +110,7 @@ async def remove(client: DatastoreClient, counter: str) -> bool:
         return False
     keys = [*place.shards(counter, 0, number)]
     try:
-        shards = await look(client, keys)
+        shards = (await client.look_up(keys)).entities
         if config is not None and len(shards) < number and not _held(shards):
             shards = await make(client, keys, shards, config)
         if len(shards) < number or _held(shards):
@@ -120,13 +133,11 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
     request = client.commit_request()
     for key in keys:
         if name_of(key) not in there:
-            entity = request.mutations.add().insert
-            entity.key.CopyFrom(key)
-            entity.properties[COUNT].integer_value = 0
+            write(request, client.place.entity(key), 0).properties[COUNT].integer_value = 0
     rewrite(request, config)
     response = await client.commit_over(request)
     config.version = response.mutation_results[-1].version  # a new one, although nothing in it has changed
-    return await look(client, keys)
+    return (await client.look_up(keys)).entities
 
 
 def _held(shards: Iterable[Any]) -> int:
@@ -134,10 +145,6 @@ def _held(shards: Iterable[Any]) -> int:
     return sum(integer(shard.entity, COUNT) for shard in shards) or any(
         flaw_of(shard.entity, COUNT) for shard in shards
     )
-
-
-async def look(client: DatastoreClient, keys: Iterable[Key]) -> Sequence[Any]:
-    return (await client.look_up(keys)).entities
 
 
 # Compacts a counter: moves what the highest shards hold to the shards that stay, and deletes the highest.
@@ -165,7 +172,7 @@ async def compact(client: DatastoreClient, counter: str, num_shards: int, receip
 async def _request(client: DatastoreClient, counter: str, target: int, config: Any) -> Any:
     """The commit without its receipt."""
     keys = [*client.place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
-    leaving = await look(client, keys)
+    leaving = (await client.look_up(keys)).entities
     if len(leaving) < len(keys):
         leaving = await make(client, keys, leaving, config)
     if len(leaving) < len(keys):
@@ -183,17 +190,9 @@ async def _request(client: DatastoreClient, counter: str, target: int, config: A
         delete(request, one)
     rewrite(request, config).properties[NUM_SHARDS].integer_value = target
     for key, one, part in zip(staying, seen, given, strict=True):
-        if part:
-            _give(request, key, one, part)
+        if part and one is not None and not is_big(part):
+            transform(request.mutations.add(), key, COUNT, update=True).increment.integer_value = part
+        elif part:
+            held = client.place.entity(key) if one is None else one.entity
+            write(request, held, version_of(one)).properties[COUNT].integer_value = integer(held, COUNT) + part
     return request
-
-
-def _give(request: Any, key: Key, seen: Any, part: int) -> None:
-    if seen is None:
-        entity = request.mutations.add().insert
-        entity.key.CopyFrom(key)
-        entity.properties[COUNT].integer_value = part
-    elif not is_big(part):
-        transform(request.mutations.add(), key, COUNT, update=True).increment.integer_value = part
-    else:
-        rewrite(request, seen).properties[COUNT].integer_value = integer(seen.entity, COUNT) + part

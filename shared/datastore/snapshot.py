@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from shared.counters.pending import ids_of
-from shared.datastore import buckets
-from shared.datastore.buckets import closed_at, followed_at
+from shared.datastore.buckets import counts_at
 from shared.datastore.client import DatastoreClient, micros, millis
 from shared.datastore.keys import (
     COUNT,
@@ -137,11 +136,7 @@ class PastSnapshot:
         )
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        at = self.client, self.time
-        found, followed, closed = await asyncio.gather(
-            buckets.entities_at(*at, counter=counter, by=by, begin=begin, end=end), followed_at(*at), closed_at(*at)
-        )
-        return Counts(buckets.counted(found, by, begin, end), followed, closed)
+        return await counts_at(self.client, self.time, counter=counter, by=by, begin=begin, end=end)
 
 
 # Changes dead receipts, each only over the version that was read, or the commit fails.

@@ -1,10 +1,12 @@
 """Keeps counters in Datastore (Firestore in Datastore mode), in Google's published model, and receipts beside them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
+from uuid import uuid4
 
 import orjson
 
@@ -22,6 +24,7 @@ from shared.datastore.keys import (
     KEY,
     LAST,
     NUM_SHARDS,
+    PROBE,
     Key,
     Operator,
     expired,
@@ -31,20 +34,22 @@ from shared.datastore.keys import (
     query_of,
     receipt_of,
     shard_of,
+    transform,
     where,
     within,
 )
 from shared.datastore.ranking import largest
-from shared.datastore.server import probe
 from shared.datastore.shards import compact, remove
 from shared.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.model.buckets import AHEAD, Followed, Instant, StoreMillis, WallMillis, WallSeconds, moved
-from shared.model.errors import LateError, TransientError
+from shared.model.errors import CountersinkError, LateError, SettingsError, TransientError
 from shared.model.imports import Mark
 from shared.model.jobs import JobState
-from shared.model.receipts import FORGOTTEN, Promise
+from shared.model.receipts import FORGOTTEN, HOUR, Promise
 from shared.model.words import Commit, Receipt, Receipts, View
 from shared.ports.store import BucketShard, Config, Shard, Snapshot, StoredReceipt
+
+_log = logging.getLogger(__name__)
 
 # Reads everything that the store holds, kind by kind, at one instant.
 
@@ -209,14 +214,12 @@ class DatastoreStore:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         await self.check()
-        yield self._snapshot_at(await self._client.now(STALE))
-
-    def _snapshot_at(self, time: Instant) -> Snapshot:
-        return PastSnapshot(self._client, self._numbers, time)
+        yield PastSnapshot(self._client, self._numbers, await self._client.now(STALE))
 
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
-        yield DatastoreAuditData(self._client, self._snapshot_at(await self._ask_time()))
+        snapshot = PastSnapshot(self._client, self._numbers, await self._ask_time())
+        yield DatastoreAuditData(self._client, snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
@@ -240,11 +243,9 @@ class DatastoreStore:
         return time, [name_of(one.entity.key)[1] for one in results]
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
-        kind = self._place.kinds.receipt
-        query = where(query_of(kind, min(limit, MOST_DEAD), order=KEY), DEAD, Operator.EQUAL, boolean_value=True)
-        if after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
-        return [receipt_of(one.entity) for one in await self._client.query(query)]
+        query = query_of(self._place.kinds.receipt, min(limit, MOST_DEAD), order=KEY)
+        where(query, DEAD, Operator.EQUAL, boolean_value=True)
+        return [receipt_of(one.entity) for one in await self._client.query(within(query, self._place, "", after))]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
@@ -283,11 +284,9 @@ class DatastoreStore:
         return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
-        kind = self._place.kinds.guard
-        query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
-        if after:
-            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
-        return await self._client.names(query)
+        query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
+        where(query, DELETED, Operator.EQUAL, boolean_value=True)
+        return await self._client.names(within(query, self._place, "", after))
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         found = await self._client.look_up(self._place.guard(counter) for counter in dict.fromkeys(counters))
@@ -335,3 +334,47 @@ class DatastoreStore:
 
 def _promises_in(found: Any) -> list[Promise]:
     return [Promise(*row) for row in orjson.loads(found.entity.properties[_PROMISES].blob_value)] if found else []
+
+
+# Refuses a server that can't add to a number by itself: the older emulator ignores transforms and erases entities.
+
+
+OLDER: Final = (
+    "the server of datastore://{} ignores property transforms, as the older Datastore emulator does, and would lose"
+    " counts: start the other emulator, `gcloud emulators firestore start --database-mode=datastore-mode`, and set"
+    " DATASTORE_EMULATOR_HOST to its address"
+)
+_SCRATCH_LIVES: Final = HOUR
+"""Milliseconds until the scratch entity expires. It is deleted at once, or, if that fails, with old receipts."""
+
+
+async def probe(client: DatastoreClient) -> None:
+    """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result. Raise `SettingsError`
+    if the server did not add, or erased the other properties.
+    """
+    place, expires = client.place, StoreMillis(int(client.clock.now() * 1_000) + _SCRATCH_LIVES)
+    scratch = place.receipt_entity(Receipt(f"{PROBE}{uuid4().hex}", expires, "probe"))
+    scratch.properties[COUNT].integer_value = 40
+    await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete
+    try:
+        if not await _adds(client, scratch):
+            raise SettingsError(OLDER.format("/".join(filter(None, (place.project, place.database)))))
+    finally:
+        try:
+            await _commit(client, "delete", scratch.key)
+        except CountersinkError as error:
+            _log.warning("the scratch entity of the probe could not be deleted; it expires within the hour: %s", error)
+
+
+async def _adds(client: DatastoreClient, scratch: Any) -> bool:
+    request = client.commit_request()
+    transform(request.mutations.add(), scratch.key, COUNT, update=True).increment.integer_value = 2
+    await client.commit(request)
+    entity = (await client.look_up_one(scratch.key)).entity
+    return len(entity.properties) == len(scratch.properties) and integer(entity, COUNT) == 42  # noqa: PLR2004
+
+
+async def _commit(client: DatastoreClient, what: str, value: Any) -> None:
+    request = client.commit_request()
+    getattr(request.mutations.add(), what).CopyFrom(value)
+    await client.commit(request)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from shared.datastore.client import DELETES_AT_ONCE, DatastoreClient, micros, millis
-from shared.datastore.keys import KEY, LAST, DatastorePlace, Key, Operator, name_of, query_of, unindexed, where
+from shared.datastore.keys import KEY, LAST, DatastorePlace, Key, name_of, query_of, unindexed, within
 from shared.model.buckets import Instant, StoreMillis, WallSeconds, rule_of
 from shared.model.feed import Levels, Reach, ThresholdRule, Told, bounded
 from shared.model.words import Commit
@@ -166,10 +166,7 @@ class Judge:
 
     async def _rows(self, time: Instant) -> dict[str, list[_Added]]:
         """The next rows at that time: whole counters, since what is left out would be taken for earlier."""
-        query = query_of(self._place.kinds.added, ROWS, order=KEY)
-        if self._after:
-            key = self._place.key(self._place.kinds.added, self._after)
-            where(query, KEY, Operator.GREATER_THAN, key_value=key)
+        query = within(query_of(self._place.kinds.added, ROWS, order=KEY), self._place, "", self._after)
         rows: dict[str, list[_Added]] = {}
         number, self._after, counter = 0, "", ""
         async for page in self._client.pages(query, read_time=time):

@@ -5,6 +5,7 @@ documents.
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -36,7 +37,8 @@ def line(body: bytes) -> bytes:
 
 def written(status: int, body: bytes) -> bytes:
     """The bytes of a whole answer to a plain request. `body` lacks the end of its line."""
-    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (HEADS[status], len(body) + 1, date.now(), body)
+    date = _date_at(int(time.time()))
+    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b\n" % (HEADS[status], len(body) + 1, date, body)
 
 
 def document(status: int, detail: str, field: str | None = None, counters: Sequence[str] = ()) -> bytes:
@@ -58,26 +60,14 @@ def problem(
         **PROBLEM,
         **(headers or {}),
         "Content-Length": str(len(body)),
-        "Date": date.now().decode(),
+        "Date": _date_at(int(time.time())).decode(),
         **({"Connection": "close"} if close else {}),
     }
     lines = "".join([f"{name}: {value}\r\n" for name, value in all_headers.items()])
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode() + body
 
 
-class _Date:
+@lru_cache(maxsize=1)
+def _date_at(second: int) -> bytes:
     """The value of the header Date, formatted once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = b""
-
-    def now(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True).encode()
-        return self._text
-
-
-date: Final = _Date()
+    return formatdate(second, usegmt=True).encode()

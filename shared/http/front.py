@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiohttp import HttpVersion11, web
 
+from shared.http import answers
 from shared.http.heads import CHUNKED, Chunks, RefusedError, check_part, lent
 from shared.http.shares import peer_of, tenant_of
 
 if TYPE_CHECKING:
-    from shared.http.watchdog import Watchdog
+    from shared.http.server import HttpServer
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 MOST_AHEAD_HELD: Final = 16_384
@@ -76,8 +77,8 @@ class Front(asyncio.Protocol):
 
     __slots__ = (
         *("_begun", "_checked", "_chunks", "_deaf", "_ended", "_full", "_held", "_inner", "_kept", "_known", "_leaves"),
-        *("_needs", "_owed", "_patience", "_paused", "_probed", "_request", "_returned", "_since", "_spoilt", "_state"),
-        *("_stuck", "_unread", "_watchdog", "is_crowded", "is_stream", "peer", "tenant", "transport"),
+        *("_needs", "_owed", "_patience", "_paused", "_probed", "_request", "_returned", "_server", "_since", "_state"),
+        *("_spoilt", "_stuck", "_unread", "is_crowded", "is_stream", "peer", "tenant", "transport"),
     )
 
     transport: asyncio.Transport
@@ -96,9 +97,9 @@ class Front(asyncio.Protocol):
     _unread: float
     """Since when the client leaves something unread, or 0."""
 
-    def __init__(self, watchdog: "Watchdog") -> None:
-        self._watchdog = watchdog
-        self._known = watchdog.known
+    def __init__(self, server: "HttpServer") -> None:
+        self._server = server
+        self._known = server.known
         self._inner: asyncio.Protocol | None = None
         self._request: web.BaseRequest | None = None
         """The lent one that aiohttp has begun."""
@@ -124,13 +125,13 @@ class Front(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of each byte that is left unread
         self.peer = peer_of(transport)
         self.tenant = tenant_of(self.peer)
-        self._begun = self._since = self._watchdog.time()
-        self._watchdog.enter(self)
+        self._begun = self._since = self._server.time()
+        self._server.enter(self)
         if self.is_crowded:
             self._known = {}
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._watchdog.leave(self)
+        self._server.leave(self)
         self._held.clear()
         self._deaf = True
         self._stop_waiting()
@@ -166,10 +167,10 @@ class Front(asyncio.Protocol):
             if self._owed:
                 self._pay()
         if self._is_free():
-            if self._ended or self._watchdog.draining:
+            if self._ended or self._server.draining:
                 self.transport.close()
             elif self._held and not self._begun:
-                self._begun = self._watchdog.time()
+                self._begun = self._server.time()
         self._pace()
         self._note_held()
 
@@ -195,7 +196,7 @@ class Front(asyncio.Protocol):
         kept = len(self._held) if self._needs or not self._is_free() else 0
         if kept != self._kept:
             self._kept = kept
-            self._watchdog.hold(self, self.transport.get_write_buffer_size() if self._stuck else 0, kept)
+            self._server.held.hold(self, self.transport.get_write_buffer_size() if self._stuck else 0, kept)
 
     def _take(self, held: bytes | bytearray) -> int:
         """Begin one request. Returns how many bytes of it, without its body if that goes to aiohttp, or of empty lines
@@ -209,16 +210,16 @@ class Front(asyncio.Protocol):
                 check_part(held, self._checked)
                 self._checked = len(held)
                 return 0
-            line, head = self._watchdog.heads.read(bytes(held[:end]))
+            line, head = self._server.heads.read(bytes(held[:end]))
         except RefusedError as error:
             self._refuse(error.status, error.detail)
             return 0
-        if self._watchdog.draining and not self._needs:
+        if self._server.draining and not self._needs:
             return 0
         self._checked = 0
         size = end + 4
         whole = size + head.length
-        plain = self._watchdog.plain
+        plain = self._server.plain
         is_patient = self._needs >= 0
         self._stop_waiting()
         if plain is not None and head.plain is not None and whole <= LARGEST and not self.is_crowded:
@@ -230,14 +231,14 @@ class Front(asyncio.Protocol):
                 request = plain.recognise(*line, head.plain, bytes(held[size:whole]))
             if request is not None and self._answers(request):
                 if request.is_usual:
-                    self._watchdog.remember(bytes(held[:whole]), request)
+                    self._server.remember(bytes(held[:whole]), request)
                 return whole
         self._lend(bytes(held[:size]), head.length, is_last=head.is_last or self.is_crowded)
         return size
 
     def _wait_for(self, whole: int) -> None:
         """Let the rest of a plain request come. Its head was in time: its body has `PATIENCE`."""
-        self._needs, self._begun = whole, self._watchdog.time()
+        self._needs, self._begun = whole, self._server.time()
         self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._wait_no_more)
 
     def _wait_no_more(self) -> None:
@@ -251,7 +252,7 @@ class Front(asyncio.Protocol):
             self._patience = None
 
     def _answers(self, request: Any) -> bool:
-        plain = self._watchdog.plain
+        plain = self._server.plain
         assert plain is not None  # noqa: S101 (else nothing is recognised)
         answer = plain.begin(request, self)
         if answer is False:
@@ -260,31 +261,31 @@ class Front(asyncio.Protocol):
         if answer is True:
             self._state = PLAIN
         else:
-            self._since = self._watchdog.time()
+            self._since = self._server.time()
             self.transport.write(answer)
         return True
 
     def answer(self, answer: bytes | None) -> None:
         """Answer the plain request that waits. None: it has no answer, as we stop."""
         self._state = FREE
-        self._since = self._watchdog.time()
+        self._since = self._server.time()
         if self.transport.is_closing():
             return
         if answer is None:
             self.transport.close()
             return
         self.transport.write(answer)
-        if self._held or self._paused or self._ended or self._watchdog.draining:
+        if self._held or self._paused or self._ended or self._server.draining:
             self.go_on()
 
     def _lend(self, head: bytes, owed: int, *, is_last: bool) -> None:
         """Pass aiohttp a head. `_pay` passes it the body."""
         if self._inner is None:
-            self._inner = self._watchdog.aiohttp()
+            self._inner = self._server.aiohttp()
             self._inner.connection_made(cast("asyncio.Transport", LentTransport(self)))
         self._state, self._returned, self._owed, self._request = LENT, False, owed, None
         self._chunks = Chunks() if owed == CHUNKED else None
-        self._since, self._begun = self._watchdog.time(), 0.0
+        self._since, self._begun = self._server.time(), 0.0
         self._inner.data_received(lent(head, is_last=is_last))
 
     def _pay(self) -> None:
@@ -326,7 +327,7 @@ class Front(asyncio.Protocol):
     def returned(self, *, stays: bool) -> None:
         """The answer to the lent request is written. Unless it `stays`, aiohttp closes the connection."""
         self._returned = True
-        self._since = self._watchdog.time()
+        self._since = self._server.time()
         self.is_stream = False
         if not stays:
             self._deaf = True
@@ -347,13 +348,13 @@ class Front(asyncio.Protocol):
         self._held.clear()
         self._begun = 0.0
         self._deaf = True
-        self.transport.write(self._watchdog.refuse(status, detail, self))
+        self.transport.write(self._server.refuse(status, detail, self))
         self._close()
 
     def _close(self) -> None:
         """Close it when the client has had time to read what is written."""
         self._deaf, self._state = True, FREE
-        self._since = self._watchdog.time()
+        self._since = self._server.time()
         self.fill(full=False)
         if self.transport.is_closing() or self._ended or not self.transport.can_write_eof():
             self.transport.close()
@@ -367,19 +368,19 @@ class Front(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._stuck = True
-        self._unread = self._watchdog.time()
-        self._watchdog.hold(self, self.transport.get_write_buffer_size(), self._kept)
+        self._unread = self._server.time()
+        self._server.held.hold(self, self.transport.get_write_buffer_size(), self._kept)
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         self._stuck, self._unread = False, 0.0
-        self._watchdog.hold(self, 0, self._kept)
+        self._server.held.hold(self, 0, self._kept)
         if self._inner is not None:
             self._inner.resume_writing()
         self.go_on()
 
-    # What the watchdog asks.
+    # What the server asks.
 
     def look(self, now: float, head_timeout: float, idle: float, unread: float) -> str:
         """Why the connection was closed, as its client is too slow; or empty."""
@@ -405,7 +406,7 @@ class Front(asyncio.Protocol):
         if self._held.strip(b"\r\n"):
             self._held.clear()
             self.transport.write(
-                self._watchdog.problem(
+                answers.problem(
                     408, f"the headers did not arrive within {head_timeout:g} seconds: send the request again"
                 )
             )

@@ -1,6 +1,10 @@
-"""Publishes on Pub/Sub: in requests within its limits, several at once, each retried for a while."""
+"""Publishes on Pub/Sub: in requests within its limits, several at once, each retried for a while; counts only while a
+subscription keeps them; and the events of the feed.
+"""
 
 import asyncio
+import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -8,10 +12,20 @@ from typing import Any, Final
 from google.pubsub_v1 import types
 
 from shared.model.buckets import BrokerMillis
-from shared.model.errors import OverloadedError, StoodStillError, TooLargeError, TransientError
+from shared.model.errors import (
+    CountersinkError,
+    OverloadedError,
+    StoodStillError,
+    TooLargeError,
+    TransientError,
+    UnkeptError,
+)
+from shared.model.feed import CHANGED, Event
 from shared.model.words import Delivery, Letter, Message, batches
 from shared.ports.broker import Check, at_any_time
-from shared.pubsub.client import RETRY_FOR, NotFoundError, PubsubClient, SetupError, patiently
+from shared.pubsub.client import RETRY_FOR, DeniedError, NotFoundError, PubsubClient, SetupError, patiently
+from shared.pubsub.setup import strays
+from shared.runtime import metrics
 from shared.runtime.retry import Drain, all_of
 
 # Converts messages to and from those of Pub/Sub, and divides them into requests that fit. Pure.
@@ -199,3 +213,131 @@ class PubsubPublisher:
                 f" {self._max_in_flight_bytes} may be: is Pub/Sub slow or unavailable?",
                 self._drain.seconds(size, asyncio.get_running_loop().time()),
             )
+
+
+# Publishes only while a subscription keeps the messages: without one, Pub/Sub drops them silently.
+
+
+_log = logging.getLogger(__name__)
+
+EVERY: Final = 10.0
+"""Seconds between two looks at the subscription. Pub/Sub allows about 6,000 looks a minute in a project."""
+AGAIN: Final = 2.0
+"""Seconds between two looks while the subscription is missing, or Pub/Sub is unavailable."""
+LOOK_REACH: Final = 2.0
+"""Seconds that a look may take."""
+ADVICE: Final = "run: countersink provision, then see 'When a subscription is deleted' in docs/google-cloud-outages.md"
+
+
+class KeptPublisher:
+    """A `PubsubPublisher` that looks at the subscription before it publishes, unless it has just done so.
+
+    It raises `UnkeptError` if the subscription is missing, detached, or belongs to another topic; nothing was sent
+    then. It publishes again as soon as a look finds the subscription. If a look tells nothing, because Pub/Sub is
+    unavailable or this account may not look, the result before it holds; the first one is assumed to be good.
+    """
+
+    def __init__(
+        self,
+        client: PubsubClient,
+        topic: str,
+        subscription: str,
+        *,
+        patience: float = RETRY_FOR,
+        every: float = EVERY,
+        again: float = AGAIN,
+        of: str = "counts",
+    ) -> None:
+        """`of`: what it publishes, for the metric."""
+        self._client = client
+        self._topic = topic
+        self._subscription = subscription
+        self._publisher = PubsubPublisher(client, topic, patience=patience)
+        self._every = every
+        self._again = again
+        self._missing = metrics.UNKEPT.labels(of)
+        self._flaw: str | None = None
+        self._next = float("-inf")
+        """When the next look is due, by the loop's clock."""
+        self._warned = False
+        self._looking = asyncio.Lock()
+
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        await self._look()
+        try:
+            await self._publisher.publish(messages, check)
+        except TransientError:
+            self._next = float("-inf")  # it may have been deleted while we could not see it
+            raise
+
+    async def check(self) -> None:
+        await self._publisher.check()
+        await self._look()
+
+    async def _look(self) -> None:
+        """Look at the subscription if that is due; raise `UnkeptError` if it is unfit. Callers share one look."""
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if now >= self._next:
+                self._next = now + (self._every if await self._sees() and self._flaw is None else self._again)
+        if self._flaw is not None:
+            raise UnkeptError(self._flaw)
+
+    async def _sees(self) -> bool:
+        """Look at the subscription, and return whether the look told anything."""
+        try:
+            found = await self._client.get_subscription(self._subscription, LOOK_REACH)
+            flaws = strays(found, self._topic)
+        except NotFoundError:
+            flaws = ["it does not exist"]
+        except DeniedError as error:
+            flaws = []
+            if not self._warned:
+                _log.warning(
+                    "this account may not look at %s: if it is deleted, increments are lost silently; give the"
+                    " account the role Pub/Sub Viewer on it: %s",
+                    self._subscription,
+                    error,
+                )
+            self._warned = True
+        except TransientError:
+            return False
+        self._flaw = f"{self._subscription} keeps no published messages: {flaws[0]}; {ADVICE}" if flaws else None
+        self._missing.set(bool(flaws))
+        return True
+
+
+# Publishes the events of the feed on a topic.
+
+
+TOLD_WITHIN: Final = 5.0
+"""Seconds for which a publish of events is tried. After that, the feed puts them off."""
+
+
+class PubsubReceiver:
+    """It took an event if Pub/Sub has it on disk."""
+
+    def __init__(self, client: PubsubClient, topic: str, source: str) -> None:
+        self._client = client
+        self._publisher = PubsubPublisher(client, topic, patience=TOLD_WITHIN)
+        self._source = source
+
+    async def tell(self, events: Sequence[Event]) -> Sequence[str]:
+        try:
+            await self._publisher.publish([message_of(event, self._source) for event in events])
+        except CountersinkError as error:
+            return [str(error)] * len(events)
+        return [""] * len(events)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def message_of(event: Event, source: str) -> Message:
+    """A CloudEvent in binary mode. What changed has the fields by which BigQuery keeps the greatest sequence."""
+    attributes = {f"ce-{name}": value for name, value in event.attributes(source).items() if name != "datacontenttype"}
+    data = event.data
+    if event.type == CHANGED:
+        data = data | {"_CHANGE_TYPE": "UPSERT", "_CHANGE_SEQUENCE_NUMBER": f"{data['sequence']:016x}"}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Message(text.encode(), attributes | {"content-type": "application/json"})

@@ -1,4 +1,4 @@
-"""Makes topics and subscriptions on Pub/Sub, and checks that they exist, are fit, and keep what is published."""
+"""Makes topics and subscriptions on Pub/Sub, and checks that they exist and are fit."""
 
 import asyncio
 import logging
@@ -9,13 +9,9 @@ from typing import Any, Final, NamedTuple
 from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding, too_long
-from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError, UnkeptError
+from shared.model.errors import BrokerRejectedError, CountersinkError, TransientError
 from shared.model.receipts import DAY_SECONDS
-from shared.model.words import Message
-from shared.ports.broker import Check, at_any_time
-from shared.pubsub.client import RETRY_FOR, DeniedError, ExistsError, NotFoundError, PubsubClient, PubsubPlace
-from shared.pubsub.publisher import PubsubPublisher
-from shared.runtime import metrics
+from shared.pubsub.client import DeniedError, ExistsError, NotFoundError, PubsubClient, PubsubPlace
 
 # Makes topics and subscriptions on Pub/Sub, and says what is wrong with existing ones.
 
@@ -24,6 +20,7 @@ EMULATORS_RETENTION: Final = 7 * DAY_SECONDS
 DELETED_TOPIC: Final = "_deleted-topic_"
 """What Pub/Sub names as the topic of a subscription whose topic was deleted."""
 _ANOTHER: Final = "make another subscription without it, run flushers on both, and delete this one when it is empty"
+_WRONG: Final = ": WRONG: "
 _ANEW: Final = ", and run: countersink provision"
 DEADLINES: Final = (10, 600)
 """Seconds: the shortest and the longest lease that a subscription may give by itself."""
@@ -72,7 +69,7 @@ async def _subscription(client: PubsubClient, name: str, topic: str, deadline: i
         return [await _make(client, name, topic, deadline, retention)]
     now = await _mend(client, there, deadline, retention)
     lines = [f"{name}: exists" if now == there else f"{name}: changed, {_said(now)}"]
-    lines += [f"{name}: WRONG: {flaw}" for flaw in losses(now, topic)]
+    lines += [f"{name}{_WRONG}{flaw}" for flaw in (*strays(now, topic), *losses(now))]
     return lines + [f"{name}: {flaw}" for flaw in costs(now)]
 
 
@@ -129,9 +126,9 @@ def strays(subscription: Any, topic: str) -> list[str]:
     return found
 
 
-def losses(subscription: Any, topic: str) -> list[str]:
-    """Flaws that would leave messages uncounted."""
-    found = strays(subscription, topic)
+def losses(subscription: Any) -> list[str]:
+    """Flaws that would leave messages of the topic uncounted that come to it."""
+    found = []
     if subscription.filter:
         found.append(f"its filter {subscription.filter!r} drops messages uncounted: {_ANOTHER}")
     if subscription.HasField("dead_letter_policy"):
@@ -170,7 +167,6 @@ _log = logging.getLogger(__name__)
 
 REACH: Final = 10.0
 """Seconds in which everything has to be looked at."""
-_WRONG: Final = ": WRONG: "
 
 
 class Seen(NamedTuple):
@@ -286,10 +282,9 @@ class PubsubSetup:
     def _flaws(self, seen: Seen) -> list[Finding]:
         """Flaws that do not prevent a start."""
         found = []
-        for name, topic in seen.pairs:
+        for name, _ in seen.pairs:
             if (one := seen.there.get(name)) is not None:
-                lost = [flaw for flaw in losses(one, topic) if flaw not in strays(one, topic)]
-                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in lost]
+                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in losses(one)]
                 found += [Finding(WARN, "broker", f"{name}: {flaw}") for flaw in costs(one)]
         return found
 
@@ -314,93 +309,3 @@ class PubsubSetup:
                 yield Finding(OK, "broker", f"{name}: this account has {permission}")
             else:
                 yield Finding(FAIL, "broker", f"{name}: this account lacks {permission}: give it the role {role}")
-
-
-# Publishes only while a subscription keeps the messages: without one, Pub/Sub drops them silently.
-
-
-EVERY: Final = 10.0
-"""Seconds between two looks at the subscription. Pub/Sub allows about 6,000 looks a minute in a project."""
-AGAIN: Final = 2.0
-"""Seconds between two looks while the subscription is missing, or Pub/Sub is unavailable."""
-LOOK_REACH: Final = 2.0
-"""Seconds that a look may take."""
-ADVICE: Final = "run: countersink provision, then see 'When a subscription is deleted' in docs/google-cloud-outages.md"
-
-
-class KeptPublisher:
-    """A `PubsubPublisher` that looks at the subscription before it publishes, unless it has just done so.
-
-    It raises `UnkeptError` if the subscription is missing, detached, or belongs to another topic; nothing was sent
-    then. It publishes again as soon as a look finds the subscription. If a look tells nothing, because Pub/Sub is
-    unavailable or this account may not look, the result before it holds; the first one is assumed to be good.
-    """
-
-    def __init__(
-        self,
-        client: PubsubClient,
-        topic: str,
-        subscription: str,
-        *,
-        patience: float = RETRY_FOR,
-        every: float = EVERY,
-        again: float = AGAIN,
-        of: str = "counts",
-    ) -> None:
-        """`of`: what it publishes, for the metric."""
-        self._client = client
-        self._topic = topic
-        self._subscription = subscription
-        self._publisher = PubsubPublisher(client, topic, patience=patience)
-        self._every = every
-        self._again = again
-        self._missing = metrics.UNKEPT.labels(of)
-        self._flaw: str | None = None
-        self._next = float("-inf")
-        """When the next look is due, by the loop's clock."""
-        self._warned = False
-        self._looking = asyncio.Lock()
-
-    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        await self._look()
-        try:
-            await self._publisher.publish(messages, check)
-        except TransientError:
-            self._next = float("-inf")  # it may have been deleted while we could not see it
-            raise
-
-    async def check(self) -> None:
-        await self._publisher.check()
-        await self._look()
-
-    async def _look(self) -> None:
-        """Look at the subscription if that is due; raise `UnkeptError` if it is unfit. Callers share one look."""
-        async with self._looking:
-            now = asyncio.get_running_loop().time()
-            if now >= self._next:
-                self._next = now + (self._every if await self._sees() and self._flaw is None else self._again)
-        if self._flaw is not None:
-            raise UnkeptError(self._flaw)
-
-    async def _sees(self) -> bool:
-        """Look at the subscription, and return whether the look told anything."""
-        try:
-            found = await self._client.get_subscription(self._subscription, LOOK_REACH)
-            flaws = strays(found, self._topic)
-        except NotFoundError:
-            flaws = ["it does not exist"]
-        except DeniedError as error:
-            flaws = []
-            if not self._warned:
-                _log.warning(
-                    "this account may not look at %s: if it is deleted, increments are lost silently; give the"
-                    " account the role Pub/Sub Viewer on it: %s",
-                    self._subscription,
-                    error,
-                )
-            self._warned = True
-        except TransientError:
-            return False
-        self._flaw = f"{self._subscription} keeps no published messages: {flaws[0]}; {ADVICE}" if flaws else None
-        self._missing.set(bool(flaws))
-        return True

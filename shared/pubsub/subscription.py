@@ -16,8 +16,15 @@ from shared.model.errors import BrokerRejectedError, CountersinkError, Transient
 from shared.model.jobs import Lease, Task, written
 from shared.model.words import Delivery, Lately, Letter, Message, batches
 from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace, SetupError, patiently
-from shared.pubsub.publisher import PubsubPublisher, ack_batches, dead_letter, from_wire, letter_of, published
-from shared.pubsub.setup import KeptPublisher
+from shared.pubsub.publisher import (
+    KeptPublisher,
+    PubsubPublisher,
+    ack_batches,
+    dead_letter,
+    from_wire,
+    letter_of,
+    published,
+)
 from shared.runtime.clock import Clock
 from shared.runtime.retry import all_of, set_within
 

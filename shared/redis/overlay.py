@@ -219,6 +219,7 @@ class RedisOverlay:
     A task runs between `open` and `close`. For a member it does what is needed to join; for others it looks for Redis.
     """
 
+    shared: Final = True
     kept_by_broker: Final = False
 
     def __init__(
@@ -237,7 +238,6 @@ class RedisOverlay:
         most_entries: int = MOST_COPIED,
     ) -> None:
         """Times are in seconds."""
-        self.shared: Final = True
         self._looks = looks
         self._clock = clock
         self._server = server = Server(url, Links(url, timeout))
@@ -383,7 +383,7 @@ class RedisOverlay:
         found = await self._told_by(scripts.NAMES, first, last, -1 if limit is None else limit)
         if exact and (found is None or not before or before != await self._exact_state()):
             raise InexactError(UNSEEN)
-        return self._copy.names(prefix, after, limit) if found is None else [name.decode() for name in found]
+        return self._copy.pending.names(prefix, after, limit) if found is None else [name.decode() for name in found]
 
     async def _exact_state(self) -> tuple[str, Instant] | None:
         """If views are exact now, what changes when they have not been exact since."""
@@ -391,7 +391,7 @@ class RedisOverlay:
         return (view.epoch, look.changed) if view.exact and look is not None else None
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        asked, here = [*keys], self._copy.holds(keys)
+        asked, here = [*keys], self._copy.pending.holds(keys)
         if not asked or (found := await self._told_by(scripts.HOLDS, *asked)) is None:
             return here
         held = {key for key, there in zip(asked, found, strict=True) if there}
@@ -470,7 +470,7 @@ class RedisOverlay:
     async def changed(self, counters: Collection[str], time: Instant, receipt: str = "") -> None:
         """Raise the floors in the overlay that the fleet names now, since its readers see none of an earlier one."""
         for counter in counters:
-            self._copy.raise_floor(counter, time)
+            self._copy.pending.raise_floor(counter, time)
         overlay = await self._ripe(0)
         for some in pages(counters if overlay.epoch else (), KEYS_AT_ONCE):
             await self._do(scripts.RAISE, overlay, time, receipt, *some)

@@ -116,7 +116,7 @@ class Copy:
 
     def __init__(self, most_entries: int) -> None:
         self._most_entries = most_entries
-        self._pending = Pending(exact=False)
+        self.pending = Pending(exact=False)
         self._tries: dict[int, PublishTry] = {}
         self._by_key: dict[str, set[int]] = {}
         self._due: list[tuple[float, int]] = []
@@ -136,7 +136,7 @@ class Copy:
             number = next(self._numbers)
             publish_try = PublishTry(number, envelope, f"{self._process}.{number}", published, now)
             self._hold(publish_try)
-            self._pending.add(number, envelope, confirmed=False)
+            self.pending.add(number, envelope, confirmed=False)
             tries.append(publish_try)
         return tries
 
@@ -154,18 +154,18 @@ class Copy:
         """Count the try. It is added again, as late, if it is gone. Pass `late` if Redis may not have it."""
         publish_try.confirmed = True
         if publish_try.number in self._tries and not late:
-            self._pending.confirm(publish_try.number)
+            self.pending.confirm(publish_try.number)
             return
         if publish_try.number in self._tries:
-            self._pending.withdraw(publish_try.number)
+            self.pending.withdraw(publish_try.number)
         else:
             self._hold(publish_try)
-        self._pending.add(publish_try.number, publish_try.envelope, late=True)
+        self.pending.add(publish_try.number, publish_try.envelope, late=True)
 
     def withdraw(self, publish_try: PublishTry) -> None:
         if publish_try.number in self._tries:
             self._let_go(publish_try)
-            self._pending.withdraw(publish_try.number)
+            self.pending.withdraw(publish_try.number)
 
     def settle(self, keys: Collection[str], floor: Instant) -> None:
         numbers = {number for key in keys for number in self._by_key.get(key, ())}
@@ -176,10 +176,7 @@ class Copy:
         for publish_try in tries:
             if publish_try.number in self._tries:
                 self._let_go(publish_try)
-                self._pending.settle([publish_try.number], floor)
-
-    def raise_floor(self, counter: str, floor: Instant) -> None:
-        self._pending.raise_floor(counter, floor)
+                self.pending.settle([publish_try.number], floor)
 
     def confirmed(self) -> list[PublishTry]:
         """The tries that have to be in Redis before this process may join."""
@@ -199,13 +196,7 @@ class Copy:
         return found
 
     def view(self, counters: Sequence[str]) -> dict[str, View]:
-        return {counter: replace(self._pending.view(counter), epoch=LOCAL) for counter in counters}
-
-    def names(self, prefix: str, after: str, limit: int | None) -> list[str]:
-        return self._pending.names(prefix, after, limit)
-
-    def holds(self, keys: Collection[str]) -> set[str]:
-        return self._pending.holds(keys)
+        return {counter: replace(self.pending.view(counter), epoch=LOCAL) for counter in counters}
 
     def backlog(self, now: Monotonic) -> Backlog:
         """What this process has published, and does not know to be applied."""

@@ -1,4 +1,6 @@
-"""All scripts that run inside Redis, each as one atomic step: entries, floors, epochs, members."""
+"""All scripts that run inside Redis, each as one atomic step: entries, floors, epochs, members. They make keys from the
+prefix, as there is no cluster.
+"""
 
 from hashlib import sha1
 from typing import Final
@@ -10,9 +12,6 @@ class Script:
     def __init__(self, text: str) -> None:
         self.text = text
         self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-# The scripts that run inside Redis, each as one atomic step. They make keys from the prefix, as there is no cluster.
 
 
 FLOORS_KEPT: Final = 180_000

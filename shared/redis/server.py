@@ -198,9 +198,9 @@ class Server:
             self.wake.set()
         return reply
 
-    async def plain(self, *command: Any, looking: bool = False) -> Any:
-        """Run a plain command that changes nothing of the overlay."""
-        return await self._call(partial(self._links.call, *command), looking=looking)
+    async def plain(self, *command: Any) -> Any:
+        """Run a plain command that changes nothing of the overlay, even while Redis seems to be away."""
+        return await self._call(partial(self._links.call, *command), looking=True)
 
     async def who(self, overlay: NamedOverlay) -> Identity:
         """Look for Redis. Returns which server answers, and whether it holds the epoch."""
@@ -287,11 +287,11 @@ def flaw_of_policy(policy: str) -> str | None:
 
 async def findings_of(server: Server) -> list[Finding]:
     """A finding for each thing that is wrong, with what to do."""
-    info = _read(await server.plain("INFO", looking=True))
+    info = _read(await server.plain("INFO"))
     found = [*_findings(info)]
     if all(mark != FAIL for mark, _ in found):  # a replica, or a cluster, takes no such write
         try:
-            await server.plain("SET", PROBE, "", "EX", 10, looking=True)
+            await server.plain("SET", PROBE, "", "EX", 10)
         except FullError:
             found.append((FAIL, FULL))
     return [Finding(mark, PART, f"{server.shown}: {said}") for mark, said in found]

@@ -2,7 +2,6 @@
 accepted.
 """
 
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from heapq import merge
 from operator import itemgetter
@@ -14,9 +13,11 @@ from shared.model.jobs import JobState
 from shared.model.words import Backlog, Receipt, batches
 from shared.ports.store import Balance, BucketShard, Config, Shard, Snapshot, StoredReceipt
 from shared.runtime.clock import Clock
+from shared.sqlite.buckets import followed
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import COLUMNS, state_of
 from shared.sqlite.receipts import LOW, id_rows
+from shared.sqlite.snapshot import SqliteSnapshot
 
 PAGE: Final = 500
 MOST_IN_PAGE: Final = 2**20
@@ -34,10 +35,9 @@ _OLDEST: Final = (  # messages are leased in their order, so the oldest has a le
 class SqliteAuditData:
     """What one read transaction sees. In WAL mode it sees one instant, however long it takes."""
 
-    def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, followed: Sequence[Followed]) -> None:
-        self.snapshot = snapshot
-        self._db = db
-        self._followed = followed
+    def __init__(self, snapshot: SqliteSnapshot) -> None:
+        self.snapshot: Snapshot = snapshot
+        self._db = snapshot.db
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         others = self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key")
@@ -75,7 +75,7 @@ class SqliteAuditData:
             yield [*map(state_of, rows)]
 
     async def followed(self) -> Sequence[Followed]:
-        return self._followed
+        return followed(self._db)
 
     async def _pages(self, query: str) -> AsyncIterator[list[Any]]:
         cursor = self._db.execute(query)
@@ -97,13 +97,12 @@ def balance_of(database: Database) -> Balance:
     """The balance now. Each sum changes in the transaction that changes what it counts, so a crash can't make them
     disagree. Short enough for the event loop.
     """
-    with database.reading() as db:
-        return Balance(*db.execute(_BALANCE).fetchone())
+    (numbers,) = database.read(_BALANCE)
+    return Balance(*numbers)
 
 
 def backlog_of(database: Database, clock: Clock) -> Backlog:
     """What waits in messages that are not buried. Short enough for the event loop."""
-    with database.reading() as db:
-        (increments,) = db.execute("SELECT increments FROM broker").fetchone()
-        oldest = db.execute(_OLDEST).fetchone()
+    ((increments,),) = database.read("SELECT increments FROM broker")
+    oldest = [published for (published,) in database.read(_OLDEST)]
     return Backlog(increments, max(clock.now() - oldest[0] / 1_000, 0) if oldest else 0.0)

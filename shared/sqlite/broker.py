@@ -18,7 +18,7 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.retry import Drain
-from shared.sqlite.database import Database, FileTime, Reserve, connect_to, translated
+from shared.sqlite.database import Database, FileTime, connect_to, json_of, translated
 from shared.wire.codec import decode, increments_of
 
 POLL: Final = 0.01
@@ -50,8 +50,8 @@ LOOK_AT_DISK: Final = 0.01
 
 def topic_of(database: Database) -> str:
     """The name of the broker in this file."""
-    with database.reading() as db:
-        return str(db.execute("SELECT name FROM broker").fetchone()[0])
+    ((name,),) = database.read("SELECT name FROM broker")
+    return str(name)
 
 
 def claim(database: Database, topic: str) -> None:
@@ -86,7 +86,7 @@ def weight_of(data: bytes, attributes: str) -> int:
 
 def _forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> None:
     """Delete messages that exist and are settled. Buried ones are no longer part of the bytes that wait."""
-    seqs = orjson.dumps(numbers).decode()
+    seqs = json_of(numbers)
     weight = increments = 0
     for data, attributes, its, buried in db.execute(_FORGET, (seqs,)):
         if buried is None:
@@ -104,7 +104,7 @@ def _took_off(db: sqlite3.Connection, weight: int, increments: int) -> None:
 def raise_floors(db: sqlite3.Connection, counters: Sequence[str], floor: Instant) -> None:
     """Void what any process read of the counters before `floor`."""
     db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
-    _tell(db, orjson.dumps(counters).decode())
+    _tell(db, json_of(counters))
 
 
 def _tell(db: sqlite3.Connection, what: str) -> None:
@@ -116,14 +116,11 @@ def _tell(db: sqlite3.Connection, what: str) -> None:
 class SqlitePublisher:
     """Publishes to the file. When `publish` returns, its transaction is synced."""
 
-    def __init__(
-        self, database: Database, clock: Clock, max_pending_bytes: int, reserve: Reserve | None = None
-    ) -> None:
+    def __init__(self, database: Database, clock: Clock, max_pending_bytes: int) -> None:
         self._database = database
         self._clock = clock
         self._time = FileTime(database, clock)
         self._max_pending_bytes = max_pending_bytes
-        self._reserve = reserve or Reserve(database.path, 0)
         self._drain = Drain(max_pending_bytes / 4)
         self._left = 0
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
@@ -193,7 +190,7 @@ class SqlitePublisher:
                 f" {self._max_pending_bytes}: check that a flusher is running",
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
-        self._spare = self._reserve.check(db, pending + size) + size
+        self._spare = self._database.reserve.check(db, pending + size) + size
         self._next_look = now + LOOK_AT_DISK
 
 
@@ -375,7 +372,7 @@ class SqliteDeadLetters:
 
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Delete the letters and their overlay entries in one transaction, like the ack of a pending message."""
-        wanted = orjson.dumps([int(token) for token in tokens]).decode()
+        wanted = json_of(map(int, tokens))
 
         def work(db: sqlite3.Connection) -> None:
             if done := [seq for (seq,) in db.execute(_THERE, (wanted,))]:

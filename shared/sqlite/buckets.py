@@ -1,12 +1,28 @@
-"""Counts by time: a row for each shard of a bucket, and what is known of dates."""
+"""Counts by time: a row for each shard of a bucket, and what is known of dates; what a copy writes of both."""
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
-from shared.model.buckets import ByTime, Counts, Dates, Followed, StoreMillis, WallMillis, followed_of, text_of
+from shared.model.buckets import (
+    BucketAdd,
+    ByTime,
+    Counts,
+    Dates,
+    Followed,
+    StoreMillis,
+    WallMillis,
+    followed_of,
+    followed_too,
+    text_of,
+)
 from shared.model.errors import ShardFullError
+from shared.model.jobs import JobState
 from shared.model.words import SHARD_FULL
+from shared.sqlite.database import Database, json_of
+from shared.sqlite.jobs import KEEP, row_of
 
 _ADD_TO_BUCKET: Final = (
     "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"
@@ -70,3 +86,41 @@ def _dates(db: sqlite3.Connection) -> Dates:
 def followed(db: sqlite3.Connection) -> list[Followed]:
     (text,) = db.execute("SELECT followed FROM store").fetchone()
     return followed_of(text)
+
+
+# Writes what a copy brings into the file, beside its commits.
+
+
+_HELD: Final = (
+    "SELECT count FROM json_each(?) AS asked LEFT JOIN buckets ON counter = asked.value ->> 0"
+    " AND period = asked.value ->> 1 AND begin = asked.value ->> 2 AND shard = asked.value ->> 3 ORDER BY asked.key"
+)
+_PUT: Final = (
+    "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"
+    " DO UPDATE SET count = excluded.count, expires = max(expires, excluded.expires)"
+)
+
+
+class SqliteArrivals:
+    """Implements `Arrivals`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def follow(self, followed: Sequence[Followed]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            known = reduce(followed_too, followed, _dates(db).followed)
+            db.execute("UPDATE store SET followed = ?", (text_of(known),))
+
+        await self._database.write(work)
+
+    async def held(self, counts: Sequence[BucketAdd]) -> Sequence[int | None]:
+        asked = json_of((*one.bucket, one.shard) for one in counts)
+        return [count for (count,) in self._database.read(_HELD, asked)]
+
+    async def put(self, counts: Sequence[BucketAdd]) -> None:
+        rows = [(*one.bucket, one.shard, one.delta, one.expires) for one in counts]
+        await self._database.write(lambda db: db.executemany(_PUT, rows).rowcount)
+
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        await self._database.write(lambda db: db.executemany(KEEP, map(row_of, jobs)).rowcount)

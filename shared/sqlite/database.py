@@ -69,13 +69,17 @@ class Database:
     than handing it to a thread. Keep each of them short.
     """
 
-    def __init__(self, path: Path, elsewhere: Path | None = None, *, makes: bool = True) -> None:
+    def __init__(
+        self, path: Path, elsewhere: Path | None = None, reserve: int = 0, *, makes: bool = True, applied: bool = True
+    ) -> None:
         """`elsewhere`: a folder on another volume that remembers this file. `makes`: make the file if there is none.
+        `reserve`: bytes of its disk that are kept free. `applied`: see `Reserve`.
 
         Raises `LostFileError` if the file is gone, or is not the one that was here before.
         """
         self._file = DataFile(path, elsewhere)
         self.path = self._file.path
+        self.reserve = Reserve(self.path, reserve, applied=applied)
         self.commits = 0
         """Groups that this process has written."""
         self._committed = asyncio.Event()
@@ -107,6 +111,11 @@ class Database:
             if self._reader is None:  # made late, since many objects never read
                 self._reader = self.reader()
             yield self._reader
+
+    def read(self, query: str, *values: Any) -> list[Any]:
+        """All rows that this query finds, as soon as they are there: it must be a short one."""
+        with self.reading() as db:
+            return db.execute(query, values).fetchall()
 
     async def write(self, work: Work[T], *, is_one: bool = False) -> T:
         """Run `work` in a transaction. Returns its result when the transaction is durable. `is_one`: it changes things

@@ -126,8 +126,7 @@ class SqliteFeedBook:
         text = told.text()
         if self._lock is not None and text == self._text:
             return bool(text)
-        with self._database.reading() as db:
-            (before,) = db.execute(_RULES).fetchone()
+        ((before,),) = self._database.read(_RULES)
         if not text and not before:
             return False
         if not self._locked():
@@ -231,9 +230,8 @@ class SqliteFeedBook:
         await self._database.write(work)
 
     async def sweep(self) -> bool:
-        with self._database.reading() as db:
-            if db.execute("SELECT swept FROM feed").fetchone() == (None,):
-                return False
+        if self._database.read("SELECT swept FROM feed") == [(None,)]:
+            return False
         await self._database.write(self._sweep)
         return True
 

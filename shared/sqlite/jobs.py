@@ -36,7 +36,7 @@ from shared.model.jobs import (
 from shared.model.words import batches
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import Leases
-from shared.sqlite.database import READ_TIME, Database, Reserve, json_of
+from shared.sqlite.database import READ_TIME, Database, json_of
 
 # Admits exports into a SQLite file within limits, and gives their room back to the disk.
 
@@ -125,9 +125,8 @@ _CHUNKS: Final = "SELECT begin, chunk FROM done_tasks WHERE job = ? AND begin {}
 class SqliteJobs:
     """Keeps one row for each job, and one for each of its tasks that is done."""
 
-    def __init__(self, database: Database, reserve: Reserve | None = None, room: ExportRoom | None = None) -> None:
+    def __init__(self, database: Database, room: ExportRoom | None = None) -> None:
         self._database = database
-        self._reserve = reserve or Reserve(database.path, 0)
         self._room = room
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
@@ -135,7 +134,7 @@ class SqliteJobs:
             there = _find(db, job.id)
             if there is not None:
                 return there, False
-            self._reserve.check(db, 0, large=job.kind == EXPORT)
+            self._database.reserve.check(db, 0, large=job.kind == EXPORT)
             if owner := owner_of(job.id):
                 check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
@@ -151,9 +150,7 @@ class SqliteJobs:
             return _find(db, job)
 
     async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
-        with self._database.reading() as db:
-            rows = db.execute(_LATEST, (*bounds_of(owner), bool(owner), limit)).fetchall()
-        return [*map(state_of, rows)]
+        return [*map(state_of, self._database.read(_LATEST, *bounds_of(owner), bool(owner), limit))]
 
     async def record(self, done: Done) -> Done | None:
         task = done.task
@@ -166,7 +163,7 @@ class SqliteJobs:
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
             # A job writes more the more counters there are, and it can wait.
-            self._reserve.check(db, 0, large=bool(done.chunk))
+            self._database.reserve.check(db, 0, large=bool(done.chunk))
             if self._room is not None and done.chunk:
                 self._room.take(db, task.job, len(done.chunk))
             *numbers, examples = standing.progress.plus(done.progress)
@@ -189,8 +186,7 @@ class SqliteJobs:
         await self._database.write(work)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        with self._database.reading() as db:
-            return db.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
+        return self._database.read(_CHUNKS.format(">" if after else ">="), job, after, limit)
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

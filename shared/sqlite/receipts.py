@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.model.buckets import BEGINNING, NEVER, Instant, StoreMillis
 from shared.model.errors import AlreadyAppliedError
 from shared.model.receipts import KEY_OF_ID, half_of_id, halves_of_ids, key_of_half, read_note
-from shared.model.words import APPLIED, Receipt, batches, pages
+from shared.model.words import APPLIED, DEAD, Receipt, batches, pages
 from shared.sqlite.database import json_of
 
 MOST_BYTES_OF_DEAD: Final = 2**22
@@ -22,20 +22,10 @@ _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES 
 _ANY_ID: Final = "SELECT 1 FROM receipts WHERE key BETWEEN 'i' AND 'j' LIMIT 1"
 _EXISTS: Final = "SELECT 1 FROM receipts WHERE key IN (SELECT value FROM json_each(?)) LIMIT 1"
 _WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
-_DEAD: Final = (
-    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
-    " WHERE key = ? AND state = 'dead'"
-)
 _DEAD_OF: Final = "SELECT counter, dead.key FROM json_each(?) CROSS JOIN dead ON counter = value"
-_FIND: Final = (
-    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
-    " WHERE key IN (SELECT value FROM json_each(?))"
-)
-
-_FROM: Final = (
-    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
-    " WHERE key >= ? AND key <= ? ORDER BY key LIMIT ?"
-)
+_ALL: Final = "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
+_FIND: Final = f"{_ALL} WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608 (a constant)
+_FROM: Final = f"{_ALL} WHERE key >= ? AND key <= ? ORDER BY key LIMIT ?"
 
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
@@ -61,10 +51,10 @@ def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -
 def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Replace dead receipts. Raises `AlreadyAppliedError` if one does not exist as dead."""
     for receipt in receipts:
-        row = db.execute(_DEAD, (receipt.key,)).fetchone()
-        if row is None:
+        before = find(db, [receipt.key]).get(receipt.key)
+        if before is None or before.state != DEAD:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
-        after = receipt.over(_receipt(db, row))
+        after = receipt.over(before)
         db.execute(_WRITE, (after.expires, after.state, after.note, time, after.key))
         db.execute("DELETE FROM bodies WHERE key = ?", (after.key,))
         db.execute("DELETE FROM dead WHERE key = ?", (after.key,))

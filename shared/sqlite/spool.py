@@ -3,9 +3,9 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.buckets import BrokerMillis, StoreMillis
@@ -39,7 +39,7 @@ class SpoolRows:
         self.unreadable: bool | None = None
 
     async def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
-        while rows := self._all(_READ, self._read_to, self._last, PAGE):
+        while rows := self._database.read(_READ, self._read_to, self._last, PAGE):
             for seq, data, attributes, published in rows:
                 try:
                     for envelope in decode(delivery_of(seq, data, attributes, published), self._topic):
@@ -54,12 +54,8 @@ class SpoolRows:
         return self._one(_FIRST, self._last + 1) > self._last
 
     def _one(self, query: str, *values: int) -> int:
-        ((value,),) = self._all(query, *values)
+        ((value,),) = self._database.read(query, *values)
         return int(value)
-
-    def _all(self, query: str, *values: int) -> Sequence[Any]:
-        with self._database.reading() as db:
-            return db.execute(query, values).fetchall()
 
 
 # Counts the rows of a spool file: those that wait, and those that can never be sent.

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nsmallest
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -27,7 +27,7 @@ from shared.runtime.clock import Clock
 from shared.sqlite import buckets, feed, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData
 from shared.sqlite.broker import raise_floors
-from shared.sqlite.database import Database, FileTime, Reserve, json_of, translate
+from shared.sqlite.database import Database, FileTime, json_of, translate
 from shared.sqlite.snapshot import SqliteSnapshot
 
 # Shards: sums are added to them, and a counter gets more of them or fewer.
@@ -242,9 +242,8 @@ COUNTED: Final = 10_000
 class SqliteStore:
     """Its time counts commits, compactions and removals. It has shards so that its data is as in other stores."""
 
-    def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self.database = database
-        self._reserve = reserve or Reserve(database.path, 0)
         self._clock = clock
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
@@ -253,7 +252,7 @@ class SqliteStore:
         return self._time.now()
 
     async def promises(self) -> Sequence[Promise]:
-        return [Promise(*row) for row in self._read("SELECT reach, life, seen FROM promises")]
+        return [Promise(*row) for row in self.database.read("SELECT reach, life, seen FROM promises")]
 
     async def promise(self, one: Promise) -> None:
         await self.database.write(lambda db: db.execute(_PROMISE, one).rowcount)
@@ -261,7 +260,7 @@ class SqliteStore:
     async def apply(self, commit: Commit) -> Instant:
         def work(db: sqlite3.Connection) -> Instant:
             if commit.guard or commit.marks:  # new work; the rest was accepted before
-                self._reserve.check(db, 0)
+                self.database.reserve.check(db, 0)
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -291,7 +290,7 @@ class SqliteStore:
     @asynccontextmanager
     async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteAuditData(snapshot.db, snapshot, buckets.followed(snapshot.db))
+            yield SqliteAuditData(snapshot)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
@@ -306,14 +305,14 @@ class SqliteStore:
             return receipts.dead(snapshot.db, after, limit)
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
-        return dict(self._read(_NUMBERS, json_of(counters)))
+        return dict(self.database.read(_NUMBERS, json_of(counters)))
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
-        return {name: int(total) for name, total in self._read(_MARKS, source, orjson.dumps(counters).decode())}
+        return {name: int(total) for name, total in self.database.read(_MARKS, source, json_of(counters))}
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._reserve.check(db, 0)
+            self.database.reserve.check(db, 0)
             if make or _number_of(db, counter):
                 _make(db, _as_json({counter: 0}), num_shards, num_shards)
             return _number_of(db, counter)
@@ -322,7 +321,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._reserve.check(db, 0)
+            self.database.reserve.check(db, 0)
             return _compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
@@ -359,7 +358,7 @@ class SqliteStore:
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         query = "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))"
-        return {*self._counters(query, orjson.dumps(counters).decode())}
+        return {*self._counters(query, json_of(counters))}
 
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: _remove(db, counter))
@@ -372,7 +371,7 @@ class SqliteStore:
         end, looked = last_name(prefix, None), SEARCHED
         while looked == SEARCHED and len(found) < limit:
             first = _first(prefix, after)
-            ((looked, after),) = self._read(_COUNT_PAGE, first, end, SEARCHED)
+            ((looked, after),) = self.database.read(_COUNT_PAGE, first, end, SEARCHED)
             found += self._counters(_NAMES_WITH, first, after, part, limit - len(found))
             await asyncio.sleep(0)
         return found
@@ -381,7 +380,7 @@ class SqliteStore:
         counted, after, end = 0, "", last_name(prefix, None)
         while counted < most:
             page = min(most - counted, COUNTED)
-            ((more, after),) = self._read(_COUNT_PAGE, _first(prefix, after), end, page)
+            ((more, after),) = self.database.read(_COUNT_PAGE, _first(prefix, after), end, page)
             counted += more
             if more < page:
                 break
@@ -399,11 +398,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     def _counters(self, query: str, *values: str | int) -> list[str]:
-        return [counter for (counter,) in self._read(query, *values)]
-
-    def _read(self, query: str, *values: str | int) -> list[Any]:
-        with self.database.reading() as db:
-            return db.execute(query, values).fetchall()
+        return [counter for (counter,) in self.database.read(query, *values)]
 
 
 def _first(prefix: str, after: str) -> str:
@@ -415,7 +410,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
     """Which of these messages are gone. A message is deleted when it is settled, so it must not be applied again."""
     if not messages:
         return set()
-    seqs = orjson.dumps([int(one) for one in messages]).decode()
+    seqs = json_of(map(int, messages))
     there = db.execute("SELECT seq FROM messages WHERE seq IN (SELECT value FROM json_each(?))", (seqs,))
     return {*messages} - {str(seq) for (seq,) in there}
 

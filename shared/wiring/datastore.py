@@ -40,7 +40,7 @@ class Stored(NamedTuple):
 def store_of(settings: Settings, clock: Clock) -> Stored:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
-        from shared.datastore.arrivals import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
+        from shared.datastore.buckets import DatastoreArrivals  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.client import DatastoreClient, millis  # noqa: PLC0415 (the extra may be missing)
         from shared.datastore.feed import DatastoreFeedBook  # noqa: PLC0415
         from shared.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415

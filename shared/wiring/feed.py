@@ -40,7 +40,7 @@ def receiver_of(settings: Settings, topic: str, clock: Clock) -> tuple[Receiver,
         there = urls.topic(TO, settings.feed_to)
         with needs("google", TO, settings.feed_to):
             from shared.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-            from shared.pubsub.feed import PubsubReceiver  # noqa: PLC0415
+            from shared.pubsub.publisher import PubsubReceiver  # noqa: PLC0415
         client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
         return PubsubReceiver(client, PubsubPlace(*there).topic, source), settings.feed_to
     if url.scheme == "file" and not host and len(url.path) > 1:

@@ -32,7 +32,7 @@ from shared.sqlite.data_file import (
     sighting_of,
     why_ephemeral,
 )
-from shared.sqlite.database import Database, Reserve
+from shared.sqlite.database import Database
 from shared.sqlite.spool import SpoolRows, spooled_in
 
 BROKER = "COUNTERSINK_BROKER"
@@ -103,9 +103,9 @@ def elsewhere(file: Path) -> Path | None:
     return folder_elsewhere(os.environ)
 
 
-def open_database(file: Path, *, makes: bool) -> Database:
-    """A missing file is made if `makes`, and an error otherwise."""
-    return Database(file, elsewhere(file), makes=makes)
+def open_database(file: Path, settings: Settings, *, makes: bool, applied: bool = True) -> Database:
+    """A missing file is made if `makes`, and an error otherwise. `applied`: see `Reserve`."""
+    return Database(file, elsewhere(file), settings.disk_reserve, makes=makes, applied=applied)
 
 
 def data_file(file: Path) -> DataFile:
@@ -172,8 +172,6 @@ class Queue:
     """The permanent id of the file."""
     file: Database
     holders: SpoolHolders
-    spare: Callable[[], int]
-    """See `Parts.spare`."""
     _topic: str
 
     def hold(self, member: str) -> None:
@@ -200,7 +198,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, *, makes: bool) -> 
         _log.warning("%s", flaw)
         if not file.exists():
             return None
-    database = open_database(file, makes=makes)
+    database = open_database(file, settings, makes=makes, applied=False)
     claim(database, topic)
     buried = spooled_in(file).buried
     metrics.SPOOL_BURIED.set(buried)
@@ -212,15 +210,13 @@ def open_spool(settings: Settings, clock: Clock, topic: str, *, makes: bool) -> 
         )
     with database.reading() as db:
         spool_id = sighting_of(db).id
-    reserve = Reserve(database.path, settings.disk_reserve, applied=False)
     return Queue(
-        SqlitePublisher(database, clock, settings.spool_bytes, reserve),
+        SqlitePublisher(database, clock, settings.spool_bytes),
         SqliteSubscription(database, clock, LEASE),
         keeps=flaw is None,
         id=spool_id,
         file=database,
         holders=SpoolHolders(database.path.parent, spool_id),
-        spare=reserve.spare,
         _topic=topic,
     )
 

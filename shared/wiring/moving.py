@@ -23,11 +23,11 @@ from shared.moving.firestore_counter import FirestoreCounters
 from shared.ports.overlay import Overlay
 from shared.ports.store import Arrivals, FleetBook, Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.audit_data import backlog_of
 from shared.sqlite.backup import copy, went_on
 from shared.sqlite.broker import SqliteOverlay, topic_of
-from shared.sqlite.database import Database, Reserve
+from shared.sqlite.buckets import SqliteArrivals
+from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from shared.wiring.datastore import FROM, store_of
 from shared.wiring.files import data_file, elsewhere, needs, until_closed
@@ -89,7 +89,9 @@ def lines_of(origin: Origin, prefix: str) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tuple[Database, Callable[[], bool]]]:
+async def _opened(
+    file: Path, reserve: int, *, makes: bool, still: bool
+) -> AsyncIterator[tuple[Database, Callable[[], bool]]]:
     """The file, and what says whether it has gone on since it was copied."""
     with ExitStack() as stack:
         copied, used = None, file
@@ -98,7 +100,7 @@ async def _opened(file: Path, *, makes: bool, still: bool) -> AsyncIterator[tupl
             used = Path(stack.enter_context(TemporaryDirectory(prefix="countersink-copy-")), file.name)
             if not makes or await asyncio.to_thread(file.exists):
                 copied = await asyncio.to_thread(copy, file, used)
-        database = Database(used, None if still else elsewhere(file))
+        database = Database(used, None if still else elsewhere(file), reserve)
         async with until_closed(database, database.close):
             yield database, lambda: copied is not None and went_on(file, copied)
 
@@ -110,13 +112,14 @@ async def end_of(settings: Settings, argument: str, url: str, *, makes: bool, st
     """
     match urls.scheme_of(url):
         case "sqlite":
-            async with _opened(urls.sqlite_file(argument, url), makes=makes, still=still) as (database, has_gone_on):
+            file = urls.sqlite_file(argument, url)
+            async with _opened(file, settings.disk_reserve, makes=makes, still=still) as (database, has_gone_on):
                 clock = SystemClock()
 
                 async def waiting() -> int:
                     return backlog_of(database, clock).increments
 
-                store = SqliteStore(database, clock, Reserve(database.path, settings.disk_reserve))
+                store = SqliteStore(database, clock)
                 origin = StoreOrigin(store, f"sqlite {topic_of(database)}", waiting, has_gone_on)
                 overlay = SqliteOverlay(database, topic_of(database))
                 yield End(origin, store, SqliteArrivals(database), overlay, clock)

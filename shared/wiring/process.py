@@ -28,7 +28,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqliteDeadLetters, SqliteOverlay, SqlitePublisher, SqliteSubscription, topic_of
-from shared.sqlite.database import Database, Reserve
+from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
 from shared.sqlite.jobs import ExportRoom, SqliteJobs, SqliteTasks
 from shared.sqlite.store import SqliteStore
@@ -141,14 +141,12 @@ def connect(settings: Settings, *, publishes: bool = False, makes: bool = False)
 
 def _embedded(settings: Settings, *, makes: bool) -> Parts:
     clock = SystemClock()
-    database = open_database(only_file(settings), makes=makes)
+    database = open_database(only_file(settings), settings, makes=makes)
     topic = topic_of(database)
-    reserve = Reserve(database.path, settings.disk_reserve)
-    store = SqliteStore(database, clock, reserve)
     return Parts(
-        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
         subscription=SqliteSubscription(database, clock, settings.lease),
-        store=store,
+        store=SqliteStore(database, clock),
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
@@ -156,10 +154,10 @@ def _embedded(settings: Settings, *, makes: bool) -> Parts:
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
-        jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
+        jobs=SqliteJobs(database, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
-        spare=reserve.spare,
+        spare=database.reserve.spare,
         backlog=partial(backlog_of, database, clock),
         feed=SqliteFeedBook(database, clock),
         _files=[database],
@@ -171,7 +169,8 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.pubsub.client import RETRY_FOR, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.pubsub.setup import KeptPublisher, obstacles  # noqa: PLC0415
+        from shared.pubsub.publisher import KeptPublisher  # noqa: PLC0415
+        from shared.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.pubsub.subscription import PubsubDeadLetters, PubsubSubscription, PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
@@ -221,7 +220,7 @@ def _on_pubsub(settings: Settings, *, publishes: bool, makes: bool) -> Parts:
         jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
-        spare=spool.spare if spool is not None else None,
+        spare=spool.file.reserve.spare if spool is not None else None,
         backlog=in_fleet.backlog if in_fleet is not None and publishes else None,
         feed=stored.feed,
         looks=looks,

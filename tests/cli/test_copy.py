@@ -40,7 +40,7 @@ from shared.model.words import DEAD, Commit, Envelope, Guard, Receipt, ShardAdd
 from shared.moving.copy_file import CopyFile, written
 from shared.runtime.clock import SystemClock
 from shared.sqlite import schema
-from shared.sqlite.arrivals import SqliteArrivals
+from shared.sqlite.buckets import SqliteArrivals
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.store import SqliteStore

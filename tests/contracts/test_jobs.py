@@ -94,7 +94,8 @@ class Disk:
 async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Database) -> None:
     """A job waits for space with the page that it visits, and goes on."""
     disk = Disk(2**30)
-    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=disk.look))
+    database.reserve = Reserve(database.path, 2**20, look=disk.look)
+    jobs = SqliteJobs(database)
     await jobs.create(JOB)
     first = done(Task("j"), "p3")
     assert await jobs.record(first) == first
@@ -112,12 +113,12 @@ async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Da
 async def test_exports_leave_twice_the_reserve_of_the_disk(database: Database) -> None:
     """So that they never are the reason why increments are refused."""
     disk = Disk(100 * 2**20)
-    reserve = Reserve(database.path, 64 * 2**20, look=disk.look)
-    jobs = SqliteJobs(database, reserve)
+    database.reserve = Reserve(database.path, 64 * 2**20, look=disk.look)
+    jobs = SqliteJobs(database)
     export = JOB._replace(kind=EXPORT, number=0)
     with pytest.raises(StorageFullError, match="exports leave the rest to increments: free some space, or delete"):
         await jobs.create(export)
-    await database.write(lambda db: reserve.check(db, 0))
+    await database.write(lambda db: database.reserve.check(db, 0))
     disk.free = 2**30
     await jobs.create(export)
     disk.free = 100 * 2**20
@@ -137,7 +138,7 @@ async def test_a_task_that_ends_after_its_export_was_deleted_keeps_nothing(datab
 
 async def test_an_export_that_is_refused_room_frees_it(database: Database) -> None:
     """It fails, and the sweep deletes what it had written."""
-    jobs = SqliteJobs(database, None, ExportRoom(10, 2_000))
+    jobs = SqliteJobs(database, ExportRoom(10, 2_000))
     await jobs.create(JOB._replace(kind=EXPORT, number=0))
     first = done(Task("j"), "p3", chunk=bytes(1_500))
     await jobs.record(first)
@@ -155,7 +156,7 @@ async def test_an_export_that_is_refused_room_frees_it(database: Database) -> No
 
 async def test_an_owner_may_keep_a_part_of_all_exports(database: Database) -> None:
     """It is a quarter of their number, and of their bytes. What has no owner may take all that is left."""
-    jobs = SqliteJobs(database, None, ExportRoom(12, 10_000))
+    jobs = SqliteJobs(database, ExportRoom(12, 10_000))
     export = JOB._replace(kind=EXPORT, number=0, expires=StoreMillis(2**42))
     for number in range(3):
         await jobs.create(export._replace(id=f"me/{number}"))

@@ -16,7 +16,6 @@ from shared.model.words import Bounds, Commit, Envelope, Message, Receipt, Recei
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.sqlite import broker as broker_module
-from shared.sqlite.arrivals import SqliteArrivals
 from shared.sqlite.broker import (
     SqliteDeadLetters,
     SqliteOverlay,
@@ -25,6 +24,7 @@ from shared.sqlite.broker import (
     raise_floors,
     weight_of,
 )
+from shared.sqlite.buckets import SqliteArrivals
 from shared.sqlite.database import KEPT, Database
 from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.store import SqliteStore

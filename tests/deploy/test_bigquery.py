@@ -11,7 +11,7 @@ import pytest
 from countersink_server.cli.main import parser_of_all
 from shared.model.buckets import Instant, WallSeconds
 from shared.model.feed import Change, Levels, Reach, changed, reached
-from shared.pubsub.feed import message_of
+from shared.pubsub.publisher import message_of
 from tests.deploy.programs import run
 from tests.deploy.test_terraform import SCRIPT, Block, all_flaws
 from tests.meta.checkout import ROOT

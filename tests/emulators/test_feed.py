@@ -17,7 +17,7 @@ from shared.model.buckets import Instant, Millis, StoreMillis, WallSeconds
 from shared.model.errors import TransientError
 from shared.model.feed import NOTHING, Change, Event, Told, changed, told
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
-from shared.pubsub.feed import PubsubReceiver
+from shared.pubsub.publisher import PubsubReceiver
 from tests.emulators.datastore_fixtures import Datastore, insist
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.unit.feed.test_month import Consumer, KilledError

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.datastore.arrivals import DatastoreArrivals
+from shared.datastore.buckets import DatastoreArrivals
 from tests.cli.running import run
 from tests.contracts.arrivals import ArrivalsContract, Arriving
 from tests.emulators.datastore_fixtures import Datastore

@@ -10,7 +10,8 @@ from google.pubsub_v1 import types
 from shared.model.errors import TransientError, UnkeptError
 from shared.model.words import Delivery
 from shared.pubsub.client import TIMEOUT, PubsubClient
-from shared.pubsub.setup import KeptPublisher, provision
+from shared.pubsub.publisher import KeptPublisher
+from shared.pubsub.setup import provision
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.front import Front
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub

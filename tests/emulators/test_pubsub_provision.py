@@ -7,7 +7,7 @@ from typing import Any
 from google.pubsub_v1 import types
 
 from shared.pubsub.client import PubsubClient
-from shared.pubsub.setup import costs, losses, provision
+from shared.pubsub.setup import costs, losses, provision, strays
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.pubsub_fixtures import Pubsub
 
@@ -27,7 +27,7 @@ async def test_it_makes_what_is_missing_and_says_so(empty_pubsub: Pubsub) -> Non
     made = await empty_pubsub.client().get_subscription(place.subscription)
     assert made.HasField("expiration_policy")
     assert not made.expiration_policy.HasField("ttl"), "it would be deleted after 31 days without a pull"
-    assert [*losses(made, place.topic), *costs(made)] == []
+    assert [*strays(made, place.topic), *losses(made), *costs(made)] == []
 
 
 async def test_done_twice_it_changes_nothing(empty_pubsub: Pubsub) -> None:
@@ -108,6 +108,6 @@ def test_every_flaw_is_found() -> None:
     bad.dead_letter_policy.dead_letter_topic = "d"
     bad.push_config.push_endpoint = "https://example.com"
     bad.expiration_policy.ttl.seconds = 2_678_400
-    assert [flaw.split()[1] for flaw in [*losses(bad, "t"), *costs(bad)]] == [
+    assert [flaw.split()[1] for flaw in [*strays(bad, "t"), *losses(bad), *costs(bad)]] == [
         "is", "filter", "dead-letter", "pushes,", "delivery", "makes", "deletes",
     ]  # fmt: skip

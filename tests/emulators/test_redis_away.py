@@ -177,7 +177,7 @@ async def test_what_others_settle_is_forgotten_here(fleet: Fleet, monkeypatch: p
 
     await until(forgotten)
     assert one._copy.view(["a"])["a"].floor == 5
-    assert one._copy.holds(keys("e2"))
+    assert one._copy.pending.holds(keys("e2"))
 
 
 async def test_flaws(start_redis: Start, redis: RedisServer, fleet: Fleet) -> None:

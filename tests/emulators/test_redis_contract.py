@@ -140,8 +140,8 @@ async def test_doctor_says_what_is_known(
     assert SAID in found.said
     plain = server.plain
 
-    async def without(*_: object, looking: bool) -> bytes:
-        info: bytes = await plain("INFO", looking=looking)
+    async def without(*_: object) -> bytes:
+        info: bytes = await plain("INFO")
         return info.replace(b"maxmemory_policy", b"something")
 
     monkeypatch.setattr(server, "plain", without)

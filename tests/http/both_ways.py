@@ -44,7 +44,7 @@ def by_aiohttp(service: Service) -> int:
 
 
 def connections(service: Service) -> list[Front]:
-    return [*server_of(service).watchdog.fronts]
+    return [*server_of(service).fronts]
 
 
 async def poll(condition: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ingest.access.door import Door
 from ingest.http.problems import Problem
-from shared.http import watchdog
+from shared.http import server as http_server
 from shared.http.front import MOST_AHEAD_HELD, Front
 from shared.model.errors import TransientError
 from shared.model.words import Envelope
@@ -150,7 +150,7 @@ async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = 0.4
-    monkeypatch.setattr(watchdog, "LOOK", 0.05)
+    monkeypatch.setattr(http_server, "LOOK", 0.05)
     loop = asyncio.get_running_loop()
     async with running(tmp_path, idle_timeout=idle) as service, connected(service) as client:
         begun = loop.time()
@@ -282,7 +282,7 @@ async def test_a_body_that_comes_soon_after_its_head_is_waited_for(service: Serv
             await client.until(lambda number=number: client.answers() == number)  # type: ignore[misc]
         assert client.seen.count(b"HTTP/1.1 202 ") == 3
     assert by_aiohttp(service) == 0
-    assert server_of(service).watchdog.held.held == 0
+    assert server_of(service).held.held == 0
 
 
 @pytest.mark.parametrize("drains", [False, True])

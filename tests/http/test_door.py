@@ -159,7 +159,7 @@ async def test_the_body_is_neither_asked_for_nor_judged_before_it(
 async def test_it_comes_before_the_word_that_there_are_too_many(
     service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server_of(service).watchdog.most = 0
+    server_of(service).most = 0
     requests = [bytes_of("GET", "/v1/counters/c", header) for header in (b"", ODD)]
     for request in requests:
         assert (await ask(service, request)).status == 503

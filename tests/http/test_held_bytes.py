@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from shared.http.watchdog import UNCOUNTED, HeldBytes
+from shared.http.front import Front
+from shared.http.server import UNCOUNTED, HeldBytes
 from tests.http.both_ways import poll, server_of
 from tests.http.service import Service, running
 from tests.http.test_slow_clients import closed
@@ -47,8 +48,8 @@ def deaf(service: Service, count: int, number: int = 1) -> Iterator[list[socket.
 async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connections_are_dropped(
     service: Service,
 ) -> None:
-    watchdog = server_of(service).watchdog
-    held = watchdog.held = HeldBytes(MOST)
+    server = server_of(service)
+    held = server.held = HeldBytes(MOST)
     before = closed("memory")
     with deaf(service, 40):
         await poll(lambda: closed("memory") >= before + 20)
@@ -58,13 +59,13 @@ async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connect
         answer = await service.get("/v1/counters?limit=1000")
         assert (answer.status, len(answer.json["counters"])) == (200, NAMES)
         assert held.held <= MOST
-    await poll(lambda: not held.held and len(watchdog.fronts) == 1)
+    await poll(lambda: not held.held and len(server.fronts) == 1)
     assert not held._fronts
 
 
 async def test_what_comes_behind_a_request_counts_too(service: Service) -> None:
-    watchdog = server_of(service).watchdog
-    held = watchdog.held = HeldBytes(MOST)
+    server = server_of(service)
+    held = server.held = HeldBytes(MOST)
     before = closed("memory")
     much = b"POST /v1/counters/c?wait=applied&timeout=60 HTTP/1.1\r\nHost: h\r\n\r\n" + LIST * 4_000
     with contextlib.ExitStack() as stack:
@@ -79,21 +80,24 @@ async def test_what_comes_behind_a_request_counts_too(service: Service) -> None:
 
 
 def test_the_one_that_is_unread_for_longest_goes_first() -> None:
-    class One:
+    class One(Front):
         dropped = False
+
+        def __init__(self, tenant: str) -> None:
+            self.tenant = tenant
 
         def drop(self) -> None:
             self.dropped = True
 
     held = HeldBytes(100)
-    ones = [One() for _ in range(5)]
+    ones = [One("a") for _ in range(5)]
     for one in ones:
-        held.hold(one, "a", 20)
+        held.hold(one, 20, 0)
     assert [one.dropped for one in ones] == [True, True, True, False, False]
-    other = One()
-    held.hold(other, "b", 30)
+    other = One("b")
+    held.hold(other, 30, UNCOUNTED)
     assert (other.dropped, held.held) == (False, 70)
-    held.hold(large := One(), "c", 90)
+    held.hold(large := One("c"), 90, 0)
     assert (large.dropped, held.held) == (True, 70)
     for one in (*ones, other, large):
         held.forget(one)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from countersink_server.serve.run import serve_status
 from shared.config.settings import Settings
-from shared.http import watchdog
+from shared.http import server as http_server
 from shared.http.heads import LONGEST_HEAD
 from shared.http.server import HttpServer, listen
 from shared.runtime import metrics
@@ -32,7 +32,7 @@ STARTS: Final = (b"P", b"POST /v1/counters/c HTTP/1.1\r\n", post()[:-1], b"GET /
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "LOOK", 0.05)
+    monkeypatch.setattr(http_server, "LOOK", 0.05)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
 async def test_a_client_that_does_not_read_is_dropped(
     service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
-    monkeypatch.setattr(watchdog, "UNREAD", 0.3)
+    monkeypatch.setattr(http_server, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         writer.write(request_ * (20_000_000 // (50_000 if request_ is LARGE else 400)))
@@ -169,7 +169,7 @@ async def test_a_client_that_does_not_read_the_last_answer_is_dropped_too(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not so long that we would have to stop, but the connection can't be closed before it is read."""
-    monkeypatch.setattr(watchdog, "UNREAD", 0.3)
+    monkeypatch.setattr(http_server, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         await poll(lambda: _sockets(service))
@@ -248,7 +248,7 @@ async def test_where_all_wait_for_us_places_are_kept_for_probes_and_for_counting
                 found = answer.parse(client.seen)
                 assert (found.status, found.headers["Connection"], client.answers()) == (status, "close", 1)
         async with contextlib.AsyncExitStack() as stack:
-            flood = [await stack.enter_async_context(connected(service)) for _ in range(watchdog.SPARE + 20)]
+            flood = [await stack.enter_async_context(connected(service)) for _ in range(http_server.SPARE + 20)]
             await poll(lambda: sum(client.closed for client in flood) >= 20)
             assert not any(client.seen for client in flood)
         async with connected(service) as late:
@@ -391,10 +391,10 @@ async def told(address: tuple[str, int], data: bytes) -> bytes:
 async def test_connections_to_a_flusher_that_do_not_end_keep_nobody_out(data: bytes) -> None:
     async with flusher_port() as (server, address):
         held = []
-        for _ in range(3 * (MOST + watchdog.SPARE)):
+        for _ in range(3 * (MOST + http_server.SPARE)):
             held.append(await asyncio.open_connection(*address))
             held[-1][1].write(data)
-            assert len(server.watchdog.fronts) <= MOST + watchdog.SPARE
+            assert len(server.fronts) <= MOST + http_server.SPARE
         seen = await told(address, HEALTH + CLOSE + b"\r\n")
         assert seen.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\r\nServer: Countersink\r\n" in seen

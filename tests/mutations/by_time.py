@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.model.buckets import FOR_EVER, ByTime, followed_of
-from tests.mutations.mutation import mutation, replaced, returning
+from tests.mutations.mutation import around, mutation, replaced, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
@@ -50,13 +50,13 @@ mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_to
 
 
 @replaced("nobody asks what was counted before", FOLLOWED + "followed_in", DATASTORE)
-async def _(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
-    return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
+async def _(client: Any, found: Any, time: Any, *, unknown: int) -> Any:
+    return followed_of(found.entity.properties["followed"].blob_value) if found else []
 
 
-mutation("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets.counted", DATASTORE)(
-    lambda counted: lambda found, *asked: counted([*found][:-1], *asked)
-)
+@around("a snapshot lacks the buckets of the last entity", "shared.datastore.buckets._entities_at", DATASTORE)
+async def _(entities_at: Any, *at: Any, **which: Any) -> Any:
+    return (await entities_at(*at, **which))[:-1]
 
 
 AUDITED = "countersink_server.cli.audit.whole_since"

@@ -93,12 +93,12 @@ def _(shard_of_copy: Any, source: str) -> int:
     return int(shard_of_copy(""))
 
 
-@replaced("the rules of the origin are forgotten", "shared.sqlite.arrivals.SqliteArrivals.follow", ARRIVALS)
+@replaced("the rules of the origin are forgotten", "shared.sqlite.buckets.SqliteArrivals.follow", ARRIVALS)
 async def _(self: Any, followed: Any) -> None:
     return None
 
 
-@replaced("every count by time is taken to be there", "shared.sqlite.arrivals.SqliteArrivals.held", ARRIVALS, COPIES)
+@replaced("every count by time is taken to be there", "shared.sqlite.buckets.SqliteArrivals.held", ARRIVALS, COPIES)
 async def _(self: Any, counts: Any) -> Any:
     return [one.delta for one in counts]
 

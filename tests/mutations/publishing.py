@@ -37,7 +37,7 @@ mutation("a refusal taken as proof that nothing was published", "ingest.accept.p
 
 @around(
     "published where no subscription would keep it",
-    "shared.pubsub.setup.KeptPublisher._look",
+    "shared.pubsub.publisher.KeptPublisher._look",
     "tests/emulators/test_pubsub_kept.py",
 )
 async def _(look: Any, self: Any) -> None:

@@ -118,7 +118,7 @@ class Side:
 
     @contextlib.asynccontextmanager
     async def connected(self, *, slow: bool = False) -> AsyncIterator[Line]:
-        line = Line(Front(self._server().watchdog), self._loop, slow=slow)
+        line = Line(Front(self._server()), self._loop, slow=slow)
         await asyncio.sleep(SHORTLY)  # asyncio, too, reads only after the server has begun to wait for a request
         try:
             yield line

@@ -188,7 +188,7 @@ def test_the_copy_takes_no_more_than_it_may() -> None:
         copy.add([envelope("e3")], Monotonic(0.0), NOW)
     copy.withdraw(tries[0])
     copy.add([envelope("e3")], Monotonic(0.0), NOW)
-    assert copy.holds([key_of_envelope(name) for name in ("e1", "e2", "e3")]) == {
+    assert copy.pending.holds([key_of_envelope(name) for name in ("e1", "e2", "e3")]) == {
         key_of_envelope("e2"),
         key_of_envelope("e3"),
     }

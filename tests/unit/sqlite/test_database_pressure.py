@@ -124,7 +124,8 @@ async def test_as_much_is_taken_on_a_small_disk_as_if_it_was_looked_at_each_time
 ) -> None:
     disk = Disk(2**40, 1 + 50 * 100 * (module.GROWTH + module.LOG_GROWTH), block=1)
     monkeypatch.setattr(Reserve, "_in_the_log", lambda *_: 0)
-    publisher = SqlitePublisher(database, ManualClock(), 100_000, disk.reserve(1))
+    database.reserve = disk.reserve(1)
+    publisher = SqlitePublisher(database, ManualClock(), 100_000)
     for _ in range(50):
         await publisher.publish([MESSAGE])
     assert disk.looks == 1
@@ -134,9 +135,9 @@ async def test_as_much_is_taken_on_a_small_disk_as_if_it_was_looked_at_each_time
 
 async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Database) -> None:
     disk = Disk(2**40, 0)
-    reserve = disk.reserve(1)
-    publisher = SqlitePublisher(database, ManualClock(), 10_000, reserve)
-    store = SqliteStore(database, ManualClock(), reserve)
+    database.reserve = disk.reserve(1)
+    publisher = SqlitePublisher(database, ManualClock(), 10_000)
+    store = SqliteStore(database, ManualClock())
     addition = Commit((), (ShardAdd("b", 0, 5, 1),), marks=(Mark("there", "b", 0, 5),))
     for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3), store.apply(addition)):
         with pytest.raises(StorageFullError, match="nearly full"):

@@ -197,7 +197,7 @@ async def test_a_reader_that_stops_early_goes_on_where_it_stopped(spool: Queue) 
 async def test_after_an_error_the_rest_is_not_taken_for_read(spool: Queue) -> None:
     rows = spool.rows()
     found: list[str] = []
-    readable = rows._all
+    readable = spool.file.read
     asked = 0
 
     def fails(*question: object) -> object:
@@ -207,7 +207,7 @@ async def test_after_an_error_the_rest_is_not_taken_for_read(spool: Queue) -> No
             raise CountersinkError("a disk error")
         return readable(*question)  # type: ignore[arg-type]
 
-    rows._all = fails  # type: ignore[assignment,method-assign]
+    spool.file.read = fails  # type: ignore[assignment,method-assign]
     with pytest.raises(CountersinkError):
         await rest(rows, found)
     assert not is_read(rows)
