@@ -30,7 +30,6 @@ from bench import (
     quick,
     shapes,
     singles,
-    space,
     watching,
 )
 from bench.emulators import Emulators, MissingError
@@ -41,8 +40,6 @@ from bench.rivals import Rivals
 ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     "post": singles.post,
     "post-without-fast-path": singles.post_without_fast_path,
-    "post-plain": singles.post_plain,
-    "post-empty": singles.post_empty,
     "post-ids": singles.post_ids,
     "post-names": singles.post_names,
     "array100": batches.array100,
@@ -58,7 +55,6 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **peers.ROWS,
     **cloud.ROWS,
     **operations.ROWS,
-    **space.ROWS,
     "ids-in-a-file": ids.in_a_file,
     "list": listing.of_all,
     **backlog.ROWS,
@@ -68,15 +64,12 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
 _LONG = (
     "map-",
     "contention-",
-    "space-",
     "ids-",
     "list",
     "backlog-",
     "cloud-",
     "memory-bounded",
     "peers-names-64",
-    "post-empty",
-    "post-plain",
     "post-without-",
 )
 LONG = tuple(
@@ -144,7 +137,7 @@ def main() -> None:
             rounds=asked.rounds or 3,
             cloud_rounds=asked.rounds or 2,
             seconds=1 if asked.quick else 2,
-            names=10**6 if asked.quick else 10**8,
+            many=10_000 if asked.quick else 1_000_000,
             counters=asked.counters or (5_000 if asked.quick else 100_000),
             sustained=asked.seconds or (10 if asked.quick else 30),
             emulators=emulators,

@@ -43,7 +43,7 @@ def _ids(number: int) -> bytes:
 
 
 def _row(plan: Plan, name: str, what: str, body: Callable[[int], bytes], *, target: float, times: int = 1) -> Row:
-    number = times * plan.names // 100 // BATCH
+    number = times * plan.many // BATCH
     row = Row(f"backlog-{name}", f"a backlog of {number * BATCH:,} {what}", "applied/s", target=target)
     folder = plan.folder / row.name
     settings = {

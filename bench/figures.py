@@ -28,8 +28,8 @@ class Plan:
     """Of one load in one round."""
     sustained: float
     """Seconds of the memory row."""
-    names: int
-    """Of each simulated key space."""
+    many: int
+    """Increments, ids or counters of the rows of a SQLite file."""
     counters: int
     """That a job visits."""
     emulators: "Emulators"

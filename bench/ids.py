@@ -25,7 +25,7 @@ EXPIRED: Final = StoreMillis(1_000)
 
 
 def in_a_file(plan: Plan) -> Row:
-    number = plan.names // 100
+    number = plan.many
     row = Row("ids-in-a-file", f"room of {number:,} ids in a SQLite file", "bytes each", target=MOST)
     folder = plan.folder / row.name
     folder.mkdir()

@@ -14,8 +14,7 @@ from uuid import uuid4
 
 from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Plan, Row
-from flusher.jobs.kinds import IN_COMMIT, Adding
-from flusher.jobs.worker import PAGE
+from flusher.jobs import IN_COMMIT, PAGE, Adding
 from flusher.service import make_runner
 from shared.config.settings import Settings
 from shared.counters.jobs import JobStarter

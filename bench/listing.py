@@ -24,7 +24,7 @@ _SHARDS: Final = """
 
 
 def of_all(plan: Plan) -> Row:
-    number = plan.names // 100
+    number = plan.many
     row = Row("list", f"a list of {number:,} counters, in pages of {PAGE:,}", "counters/s", target=TARGET)
     folder = plan.folder / row.name
     with servers.up(folder) as server, closing(http.client.HTTPConnection(server.host, server.port)) as client:

@@ -7,9 +7,11 @@ of stdin is a run, `{"namespace", "number", "concurrency", "seconds"}`; each lin
 
 import importlib
 import json
+import random
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -53,6 +55,26 @@ class Tally:
         document = asdict(self)
         del document["latencies"]
         return document | {"p50": times[len(times) // 2] * 1000, "p99": times[len(times) * 99 // 100] * 1000}
+
+
+def in_threads(number: int, concurrency: int, seconds: float, increment: Callable[[str, Tally, float], None]) -> Tally:
+    """Have so many threads increment counters, each with a tally of its own, until the time is over."""
+    names = counters(number)
+    until = time.perf_counter() + seconds
+
+    def one(tally: Tally) -> None:
+        while (begun := time.perf_counter()) < until:
+            increment(random.choice(names), tally, until)
+            tally.latencies.append(time.perf_counter() - begun)
+
+    tallies = [Tally() for _ in range(concurrency)]
+    with ThreadPoolExecutor(concurrency) as pool:
+        for done in [pool.submit(one, tally) for tally in tallies]:
+            done.result()
+    total = Tally()
+    for tally in tallies:
+        total.add(tally)
+    return total
 
 
 def main(client: str, host: str, project: str) -> None:

@@ -7,15 +7,13 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import Any
 
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import ndb
 from google.cloud.ndb.exceptions import Error as NdbError
 
-from bench.original import NUM_SHARDS, Tally, counters, shard_name
-from bench.together import together
+from bench.original import NUM_SHARDS, Tally, in_threads, shard_name
 
 
 class GeneralCounterShardConfig(ndb.Model):  # type: ignore[misc] # not typed
@@ -31,25 +29,17 @@ def runner(host: str, project: str) -> Callable[..., Tally]:
 
     def run(namespace: str, number: int, concurrency: int, seconds: float) -> Tally:
         client = ndb.Client(project, namespace=namespace, credentials=AnonymousCredentials())
+
+        def increment(counter: str, tally: Tally, until: float) -> None:
+            with client.context():
+                _increment(counter, tally, until)
+
         try:
-            return _all(client, number, concurrency, seconds)
+            return in_threads(number, concurrency, seconds, increment)
         finally:
             client.stub.close()
 
     return run
-
-
-def _all(client: Any, number: int, concurrency: int, seconds: float) -> Tally:
-    names = counters(number)
-    until = time.perf_counter() + seconds
-
-    def one(tally: Tally) -> None:
-        while (begun := time.perf_counter()) < until:
-            with client.context():
-                _increment(random.choice(names), tally, until)
-            tally.latencies.append(time.perf_counter() - begun)
-
-    return together(one, concurrency)
 
 
 def _increment(counter: str, tally: Tally, until: float) -> None:

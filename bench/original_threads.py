@@ -4,13 +4,13 @@ import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from google.api_core import exceptions
 from google.cloud import datastore
 
-from bench.original import CONFIG, SHARD, Tally, counters, shard_name
-from bench.together import together
+from bench.original import CONFIG, SHARD, Tally, in_threads, shard_name
 
 
 def runner(host: str, project: str) -> Callable[..., Tally]:
@@ -18,21 +18,9 @@ def runner(host: str, project: str) -> Callable[..., Tally]:
 
     def run(namespace: str, number: int, concurrency: int, seconds: float) -> Tally:
         client = datastore.Client(project, namespace=namespace)
-        return _all(client, number, concurrency, seconds)
+        return in_threads(number, concurrency, seconds, partial(_increment, client))
 
     return run
-
-
-def _all(client: Any, number: int, concurrency: int, seconds: float) -> Tally:
-    names = counters(number)
-    until = time.perf_counter() + seconds
-
-    def one(tally: Tally) -> None:
-        while (begun := time.perf_counter()) < until:
-            _increment(client, random.choice(names), tally, until)
-            tally.latencies.append(time.perf_counter() - begun)
-
-    return together(one, concurrency)
 
 
 def _increment(client: Any, counter: str, tally: Tally, until: float) -> None:

@@ -3,7 +3,6 @@ request was due. Arguments: HOST PORT RATE SECONDS, then those of a shape. Print
 """
 
 import asyncio
-import json
 import sys
 import time
 from collections import deque
@@ -12,7 +11,7 @@ from typing import Final, cast
 
 import uvloop
 
-from bench.plain import LONGEST_ANSWER, maker
+from bench.plain import LONGEST_ANSWER, Answers, maker, report
 
 MOST_CONNECTIONS: Final = 1_000
 IDLE: Final = 10.0
@@ -67,26 +66,14 @@ class Pace:
             self._idle.popleft().send(self._make(self._sent), self._due.popleft())
 
     def report(self) -> str:
-        times = sorted(self._latencies) or [0.0]
-        return json.dumps(
-            {
-                "seconds": time.perf_counter() - self._begun,
-                "answered": self._answered,
-                "refused": self._refused,
-                "broken": self._made - self._answered,
-                "p50": times[len(times) // 2] * 1000,
-                "p99": times[len(times) * 99 // 100] * 1000,
-            }
-        )
+        seconds = time.perf_counter() - self._begun
+        return report(seconds, self._latencies, sent=self._made, answered=self._answered, refused=self._refused)
 
 
-class Connection(asyncio.Protocol):
-    """One request at a time."""
-
+class Connection(Answers):
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._asked: float | None = None
-        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
@@ -96,16 +83,11 @@ class Connection(asyncio.Protocol):
         self._asked = due
         self._transport.write(request)
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, end, rest = self._buffer.partition(b"\r\n\r\n")
-        at = head.lower().find(b"content-length:")
-        length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
-        if not end or len(rest) < length or self._asked is None:
-            return
-        due, self._asked, self._buffer = self._asked, None, b""
-        self._pace.answered(due, good=head.startswith(b"HTTP/1.1 2"))
-        self._pace.free(self)
+    def answered(self, *, good: bool) -> None:
+        if self._asked is not None:
+            due, self._asked = self._asked, None
+            self._pace.answered(due, good=good)
+            self._pace.free(self)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._pace.lost(self, asked=self._asked is not None)

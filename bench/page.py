@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import orjson
 
-from bench.bars import Bars, draw
 from bench.peers.rows import WHAT
+from bench.plot import Bars, draw_bars
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
@@ -204,7 +204,7 @@ def plot(document: Mapping[str, Any]) -> str:
             name = str((few.get(peer) or many[peer])["more"]["peer_is"])
             bars.append(Bars(_LONG.sub("", name), "same" if peer in PEERS[:AS_SAFE] else "less", values))
     first, last = CONNECTIONS
-    return draw(
+    return draw_bars(
         "Increments per second and p99 of each way to count",
         (f"increments/s, {first} connections", f"increments/s, {last} connections", f"p99 in ms, {last} connections"),
         bars,

@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -38,6 +39,41 @@ def maker(mode: str, method: str, path: str, file: str, prefix: str) -> Callable
     return lambda number: (gets if number % 2 else posts)[number // 2 % NAMES]
 
 
+def report(seconds: float, latencies: list[float], *, sent: int, answered: int, refused: int) -> str:
+    """The JSON that a generator prints."""
+    times = sorted(latencies) or [0.0]
+    return json.dumps(
+        {
+            "seconds": seconds,
+            "answered": answered,
+            "refused": refused,
+            "broken": sent - answered,
+            "p50": times[len(times) // 2] * 1000,
+            "p99": times[len(times) * 99 // 100] * 1000,
+        }
+    )
+
+
+class Answers(asyncio.Protocol):
+    """Of a connection with one request at a time."""
+
+    _buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, end, rest = self._buffer.partition(b"\r\n\r\n")
+        if not end:
+            return
+        at = head.lower().find(b"content-length:")
+        length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
+        if len(rest) >= length:
+            self._buffer = b""
+            self.answered(good=head.startswith(b"HTTP/1.1 2"))
+
+    @abstractmethod
+    def answered(self, *, good: bool) -> None: ...
+
+
 class Tally:
     """What all connections have seen."""
 
@@ -50,25 +86,12 @@ class Tally:
 
     def report(self) -> str:
         seconds = time.perf_counter() - self.begun
-        times = sorted(self.latencies) or [0.0]
-        return json.dumps(
-            {
-                "seconds": seconds,
-                "answered": self.answered,
-                "refused": self.refused,
-                "broken": self.sent - self.answered,
-                "p50": times[len(times) // 2] * 1000,
-                "p99": times[len(times) * 99 // 100] * 1000,
-            }
-        )
+        return report(seconds, self.latencies, sent=self.sent, answered=self.answered, refused=self.refused)
 
 
-class Connection(asyncio.Protocol):
-    """One request at a time."""
-
+class Connection(Answers):
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        self._buffer = b""
         self._asked = 0.0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -84,19 +107,9 @@ class Connection(asyncio.Protocol):
         self._tally.sent += 1
         self._transport.write(self._tally.make(self._tally.sent))
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, end, rest = self._buffer.partition(b"\r\n\r\n")
-        if not end:
-            return
-        at = head.lower().find(b"content-length:")
-        length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
-        if len(rest) < length:
-            return
-        self._buffer = b""
+    def answered(self, *, good: bool) -> None:
         self._tally.answered += 1
-        if not head.startswith(b"HTTP/1.1 2"):
-            self._tally.refused += 1
+        self._tally.refused += not good
         self._tally.latencies.append(time.perf_counter() - self._asked)
         self._send()
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
@@ -73,23 +74,34 @@ class Kept:
         self.process.stdout.close()
 
 
-class Emulator(Kept):
-    """Of Google's."""
+class Program(Kept, ABC):
+    """One of others, which keeps nothing, and is ready when it answers."""
 
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
-        self.host = f"127.0.0.1:{free_port()}"
-        self._log = folder / f"{name}.log"
-        command = shlex.join(["gcloud", *arguments, f"--host-port={self.host}"])
-        script = ["sh", "-c", f'exec {command} >"$0" 2>&1', str(self._log)]
-        super().__init__(name, END, script, gcloud_environment(folder / name))
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._log = log
+        script = ["sh", "-c", f'exec {shlex.join(command)} >"$0" 2>&1', str(log)]
+        super().__init__(name, END, script, environment)
 
     def wait(self) -> None:
+        """Wait until it answers. If it does not, show what it wrote, and raise a `RuntimeError`."""
         until = time.monotonic() + LONGEST_START
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > until:
                 print(self._log.read_text() if self._log.exists() else "", file=sys.stderr)
-                give_up(f"the {self.name} emulator did not start: see above")
+                raise RuntimeError(f"{self.name} did not start: see above")
             time.sleep(LOOK)
+
+    @abstractmethod
+    def _answers(self) -> bool: ...
+
+
+class Emulator(Program):
+    """Of Google's."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self.host = f"127.0.0.1:{free_port()}"
+        command = ["gcloud", *arguments, f"--host-port={self.host}"]
+        super().__init__(f"the {name} emulator", command, folder / f"{name}.log", gcloud_environment(folder / name))
 
     def _answers(self) -> bool:
         try:
@@ -99,24 +111,16 @@ class Emulator(Kept):
             return False
 
 
-class Redis(Kept):
-    """Keeps nothing on disk."""
-
+class Redis(Program):
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
-        arguments = ("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder))
-        self._log = folder / "redis.log"
-        command = shlex.join([REDIS, *arguments, "--logfile", str(self._log)])
-        super().__init__(REDIS, END, ["sh", "-c", f"exec {command}"], os.environ)
+        command = (REDIS, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder))
+        super().__init__(REDIS, command, folder / "redis.log", os.environ)
 
-    def wait(self) -> None:
-        until = time.monotonic() + LONGEST_START
-        while self.process.poll() is None and time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            time.sleep(LOOK)
-        print(self._log.read_text() if self._log.exists() else "", file=sys.stderr)
-        give_up(f"{REDIS} did not start: see above")
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
 
 
 def gcloud_environment(config: Path) -> dict[str, str]:
@@ -140,7 +144,10 @@ def main() -> None:
         signal.signal(number, _told)
     with contextlib.ExitStack() as all_:
         all_.enter_context(_last_word())
-        run(options, all_)
+        try:
+            run(options, all_)
+        except RuntimeError as error:
+            give_up(str(error))
 
 
 def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:

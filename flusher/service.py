@@ -3,8 +3,7 @@
 from flusher.flush.commit_loop import FirstShards, FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import BacklogWitness, Flusher, Waiters
 from flusher.flush.window import FlushPolicy
-from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
-from flusher.jobs.worker import Runner, Worker
+from flusher.jobs import Adding, Compacting, Exporting, Resetting, Runner, Visit, Worker
 from flusher.shards import CounterCooler, Growth
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.reader import AllNames, Reader

@@ -59,8 +59,9 @@ class Verdict(NamedTuple):
 
 
 async def _audit(options: argparse.Namespace) -> None:
-    refuse_older(settings_of(options))
-    async with connected(options) as (settings, parts):
+    settings = settings_of(options)
+    refuse_older(settings)
+    async with connected(settings) as parts:
         await _report(parts, receipts_live(settings, of_client=False), options)
 
 

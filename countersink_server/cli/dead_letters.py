@@ -11,6 +11,7 @@ from countersink_server.cli.arguments import HELPS, Commands, whole
 from countersink_server.cli.output import flush, plain, tell
 from countersink_server.cli.output import json_of as json_line
 from countersink_server.cli.setup import add, connected
+from countersink_server.cli.target import settings_of
 from countersink_server.serve.run import ready
 from flusher.dead_letters.desk import LetterPass, Replay, ReplayOutcome, passing
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, sums_of
@@ -65,7 +66,8 @@ def add_commands(commands: Commands) -> None:
 
 @contextlib.asynccontextmanager
 async def _desk(options: argparse.Namespace) -> AsyncIterator[tuple[LetterPass, Settings, Parts]]:
-    async with connected(options) as (settings, parts), passing(parts, settings) as desk:
+    settings = settings_of(options)
+    async with connected(settings) as parts, passing(parts, settings) as desk:
         yield desk, settings, parts
 
 
@@ -96,8 +98,7 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 async def _show(options: argparse.Namespace) -> None:
     wanted = LetterFilter([options.id])
     async with _desk(options) as (desk, _, _):
-        while not wanted.seen_all() and (batch := await desk.pull()):
-            chosen = wanted.of(batch)
+        async for chosen in desk.chosen(wanted):
             found = await desk.receipts(chosen)
             for one in chosen:
                 for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
@@ -109,14 +110,14 @@ async def _replay(options: argparse.Namespace) -> None:
     if bool(options.ids) == options.all:
         options.refuse("name the letters, or use --all")
 
-    wanted, total = LetterFilter(options.ids), dict.fromkeys(("counted", "already", "left", "letters_left"), 0)
+    wanted = LetterFilter(None if options.all else options.ids)
+    total = dict.fromkeys(("counted", "already", "left", "letters_left"), 0)
     async with _desk(options) as (desk, settings, parts):
         await ready(parts, flushes=True)
         await parts.open()
         replay = Replay(make_tools(parts, settings), desk.letters, too_old=options.too_old)
         try:
-            while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
-                chosen = batch if options.all else wanted.of(batch)
+            async for chosen in desk.chosen(wanted):
                 for outcome in await replay.run(chosen) if chosen else ():
                     for name in ("counted", "already", "left"):
                         total[name] += getattr(outcome, name)
@@ -140,8 +141,8 @@ async def _drop(options: argparse.Namespace) -> None:
     wanted = LetterFilter(options.ids)
     async with _desk(options) as (desk, _, parts):
         await parts.open()
-        while not wanted.seen_all() and (batch := await desk.pull()):
-            for one in wanted.of(batch):
+        async for chosen in desk.chosen(wanted):
+            for one in chosen:
                 found = await desk.drop(one)
                 tell(json_of(one, found) if options.json else dropped(one, found))
                 flush()

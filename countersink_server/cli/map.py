@@ -16,7 +16,7 @@ from countersink_server.cli.arguments import Commands, add_prefix, command, days
 from countersink_server.cli.counters import asking
 from countersink_server.cli.output import STANDARD, Bar, check, json_of, lasting, note, tell, written_to
 from countersink_server.cli.setup import connected
-from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience
+from countersink_server.cli.target import BROKER, STORE, URL_VARIABLE, add_either, add_patience, settings_of
 from flusher.service import make_runner
 from shared.config.settings import MOST_SHARDS, flaw_of_shards
 from shared.counters.jobs import JobResults
@@ -294,7 +294,8 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
     """Run the job here, with the code of flushers and a queue of its own. Flushers may work on it too: nothing is
     done twice.
     """
-    async with connected(options) as (settings, opened):
+    settings = settings_of(options)
+    async with connected(settings) as opened:
         if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
             raise CountersinkError(f"--compact {flaw}")
         parts = replace(opened, tasks=tasks_of_process())

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from shared.model.errors import CountersinkError, amount
 
+if TYPE_CHECKING:
+    from countersink import JobStatus
+
 
 def say(line: str) -> None:
     """Print a line of a long-running process. A closed standard output is no error: the process continues."""
@@ -148,9 +151,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 # The progress line of a job on a terminal.
 
-
-if TYPE_CHECKING:
-    from countersink import JobStatus
 
 WIDTH: Final = 24
 EVERY: Final = 1.0

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,15 +92,16 @@ async def _provision(options: argparse.Namespace) -> None:
 
 
 async def _doctor(options: argparse.Namespace) -> None:
+    settings = cache(partial(settings_of, options))  # reading them says to people what is used: once is enough
     if options.trust_overlay is not None:
         which = None if options.trust_overlay is ALL else options.trust_overlay
-        for said in await doctor.trust_overlay(settings_of(options), which):
+        for said in await doctor.trust_overlay(settings(), which):
             _tell({"trusted": said} if options.json else f"trusted: {said}")
     if options.trust_file:
-        for file in all_files(settings_of(options)):
+        for file in all_files(settings()):
             data_file(file).trust()
     count = failed = 0
-    async for finding in _findings(options):
+    async for finding in _findings(settings):
         _show(finding, options, f"{finding.mark:4}  {finding.part:8}  ")
         count += 1
         failed += finding.mark == FAIL
@@ -107,10 +109,10 @@ async def _doctor(options: argparse.Namespace) -> None:
         raise CountersinkError(f"{failed} of {count} checks failed")
 
 
-async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
+async def _findings(settings: Callable[[], Settings]) -> AsyncIterator[Finding]:
     try:
-        openings = doctor.setups(settings_of(options))
-        await check_receiver(settings_of(options))
+        openings = doctor.setups(settings())
+        await check_receiver(settings())
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return
@@ -126,7 +128,7 @@ async def _findings(options: argparse.Namespace) -> AsyncIterator[Finding]:
 
 async def _sweep(options: argparse.Namespace) -> None:
     deleted = 0
-    async with connected(options) as (_, parts):
+    async with connected(settings_of(options)) as parts:
         try:
             now = await parts.store.now()
             while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
@@ -154,12 +156,11 @@ async def _backup(options: argparse.Namespace) -> None:
 
 
 @asynccontextmanager
-async def connected(options: argparse.Namespace) -> AsyncIterator[tuple[Settings, Parts]]:
-    """The settings, and the parts that they name, which are closed at the end."""
-    settings = settings_of(options)
+async def connected(settings: Settings) -> AsyncIterator[Parts]:
+    """The parts that the settings name, which are closed at the end."""
     parts = connect(settings)
     async with until_closed(parts, parts.close):
-        yield settings, parts
+        yield parts
 
 
 def _show(finding: Finding, options: argparse.Namespace, before: str = "") -> None:

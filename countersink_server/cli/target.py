@@ -196,9 +196,6 @@ def with_target(said: str, options: Any) -> str:
     return said if not target or target in said else f"{said} ({target})"
 
 
-# A client for commands: it says on standard error why an answer takes long.
-
-
 SILENCE: Final = 1.0
 """Seconds after which it says why it waits."""
 AGAIN: Final = 5.0
@@ -211,7 +208,7 @@ T = TypeVar("T")
 
 
 class PatientClient(AsyncClient):
-    """It sends one request at a time. Use one in a process."""
+    """Says on standard error why an answer takes long. It sends one request at a time. Use one in a process."""
 
     def __init__(
         self, url: str, key: str | None = None, *, patience: float, shown: str, say: Callable[[str], None]

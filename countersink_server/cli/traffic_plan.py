@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil, exp, expm1, inf, log1p
 from typing import Final, NamedTuple
 
-from flusher.feed.announcer import IDLE
+from flusher.announcer import IDLE
 from flusher.flush.commit_loop import FRESH, MOST_NUMBERS
 from flusher.flush.flusher import REMOVAL_INTERVAL, SWEEP_INTERVAL
 from flusher.flush.window import MOST_IN_COMMIT

@@ -20,9 +20,6 @@ from countersink_server.cli.counters import asking, said_of
 from countersink_server.cli.output import flush, json_of, note, plain, tell
 from countersink_server.cli.target import add_service
 
-# Draws watched counters on a terminal: a line each, with its total, its rate, and a chart of its rates.
-
-
 TICK: Final = 1.0
 """Seconds between two points of a chart."""
 POINTS: Final = 30
@@ -43,7 +40,7 @@ class _Row:
 
 
 class WatchTable:
-    """It draws over what it has drawn before."""
+    """A line for each counter, with its total, its rate and a chart of its rates, drawn over what was drawn before."""
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}

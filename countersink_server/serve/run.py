@@ -5,7 +5,8 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from math import nan
@@ -13,25 +14,27 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import uvloop
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from countersink import __version__
 from countersink_server.serve.sockets import PREFIX, Address, Sockets, listening, url_of
-from flusher.cleanup import INTERVAL, sweep_jobs
+from flusher.announcer import Announcer
+from flusher.cleanup import INTERVAL, DailyExpiry, sweep_jobs
 from flusher.dead_letters.desk import OneAtATime
-from flusher.expiry import DailyExpiry
-from flusher.feed.announcer import Announcer
 from flusher.flush.flusher import Waiters
-from flusher.metrics_server import CLOSING, serve_status
 from flusher.service import make_flusher, make_runner
 from ingest.access.door import Doors
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet import CHANGE_WITHIN
+from shared.http.answers import SECURE
+from shared.http.server import ADMINS, SPARE, HttpServer, room_for
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.feed import NOTHING
 from shared.runtime import metrics
-from shared.runtime.metrics import watch_process
+from shared.runtime.metrics import REGISTRY, watch_process
 from shared.runtime.retry import Backoff, Stop, ended, forever, insist
 from shared.wiring.files import until_closed
 from shared.wiring.process import (
@@ -59,6 +62,10 @@ CLOSING_TAKES: Final = 1.0
 """Seconds of these that are kept for closing what is open."""
 REFRESH = 1.0
 """Seconds for which other workers show what a gauge was."""
+PATHS: Final = ("/healthz", "/metrics")
+"""What a flusher that runs apart answers."""
+CLOSING: Final = 1.0
+"""Seconds for a request to it that is under way."""
 
 
 async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
@@ -85,8 +92,8 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
         await ready(parts, flushes=True)
         announcer = await feed_of(parts, settings)
         for sock in filter(None, (sockets.public, sockets.admin)):
-            shows = sock is sockets.admin or sockets.admin is None
-            server = await serve_status(sock, doors.at(sock), settings, metrics=shows)
+            paths = PATHS if sock is sockets.admin or sockets.admin is None else PATHS[:1]
+            server = await serve_status(sock, doors.at(sock), settings, paths)
             status.push_async_callback(server.stop, CLOSING)
         measured = sockets.admin or sockets.public
         at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
@@ -95,6 +102,35 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
             reader = tasks.create_task(doors.tend(), name="read the keys")
             await _flush(parts, settings, stop, announcer)
             reader.cancel()
+
+
+async def serve_status(
+    sock: socket.socket,
+    refuse: Callable[[web.BaseRequest], Awaitable[web.Response | None]],
+    settings: Settings,
+    paths: Sequence[str] = PATHS,
+) -> HttpServer:
+    """Answer on a bound socket until `stop`. `refuse` returns the answer to a request that may not be served."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        response = await refuse(request) or _answer(request, paths)
+        response.headers["Server"] = SECURE["Server"]
+        return response
+
+    most = room_for(min(ADMINS, settings.max_connections), ADMINS + SPARE)
+    server = HttpServer(answer, most, settings.head_timeout, settings.idle_timeout)
+    await server.start(sock)
+    return server
+
+
+def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:
+    if request.method not in {"GET", "HEAD"}:
+        return web.Response(status=405, headers={"Allow": "GET"})
+    if request.path not in paths:
+        return web.Response(status=404, text=f"this port has only {' and '.join(paths)}\n")
+    if request.path == "/healthz":
+        return web.Response(text='{"status":"alive"}\n', content_type="application/json")
+    return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def up(settings: Settings, sockets: Sockets, say: Say) -> None:

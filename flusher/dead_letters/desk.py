@@ -200,6 +200,11 @@ class LetterPass:
                 return opened
         return []
 
+    async def chosen(self, wanted: LetterFilter, limit: int = REPLAYED_AT_ONCE) -> AsyncIterator[list[OpenedLetter]]:
+        """The wanted ones of each pull, until all were seen. There may be none in a pull."""
+        while not wanted.seen_all() and (batch := await self.pull(limit)):
+            yield wanted.of(batch)
+
     async def receipts(self, opened: Sequence[OpenedLetter]) -> Mapping[str, Receipt]:
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         return (await self._store.receipts(keys)).found if keys else {}
@@ -278,13 +283,13 @@ class OneAtATime:
             return LetterPage(rows, place if letters.letters.complete else None, complete=False)
 
     async def replay(self, ids: Sequence[str] | None, *, too_old: bool) -> LettersReplayed:
-        wanted, result = LetterFilter(ids or ()), LettersReplayed(0, 0, 0, 0, 0, 0, [], [], more=False)
+        wanted, result = LetterFilter(ids), LettersReplayed(0, 0, 0, 0, 0, 0, [], [], more=False)
         async with self._one_of_few():
             if obstacles := await self._parts.obstacles(True):  # what keeps a flusher from starting
                 raise TransientError(obstacles[0])
             async with passing(self._parts, self._settings) as letters:
                 replay = Replay(self._tools, letters.letters, too_old=too_old)
-                async for batch in self._steps(letters, None if ids is None else wanted, result):
+                async for batch in self._steps(letters, wanted, result):
                     for outcome in await replay.run(batch, RETRY_STEP_FOR):
                         _add(result, outcome)
         result.not_found = [] if result.more else wanted.missed()
@@ -301,16 +306,16 @@ class OneAtATime:
         return result
 
     async def _steps(
-        self, letters: LetterPass, wanted: LetterFilter | None, result: LettersReplayed | LettersDropped
+        self, letters: LetterPass, wanted: LetterFilter, result: LettersReplayed | LettersDropped
     ) -> AsyncIterator[list[OpenedLetter]]:
-        """The wanted letters, or all, until the time is over."""
+        """The wanted letters, until the time is over."""
         clock = self._tools.clock
         ends = clock.monotonic() + LONGEST
-        while (wanted is None or not wanted.seen_all()) and (batch := await letters.pull(AT_ONCE)):
-            if chosen := batch if wanted is None else wanted.of(batch):
+        async for chosen in letters.chosen(wanted, AT_ONCE):
+            if chosen:
                 yield chosen
             if clock.monotonic() >= ends:
-                result.more = wanted is None or not wanted.seen_all()
+                result.more = not wanted.seen_all()
                 return
             await asyncio.sleep(0)
 

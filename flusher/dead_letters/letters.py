@@ -140,27 +140,28 @@ def sums_of(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dic
     return sums
 
 
-# Chooses the dead letters that somebody names. Pure.
-
-
 class LetterFilter:
     """Selects the letters that a user asks for, by their ids or by receipts. The receipt of a batch names several
     envelopes, and only some of them may be dead letters. The receipt counts as found if at least one of them is.
     """
 
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
+    def __init__(self, ids: Sequence[str] | None) -> None:
+        """None: all letters."""
+        self._all = ids is None
+        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids or ()}
         self._seen: set[str] = set()
 
     def of(self, batch: Sequence[OpenedLetter]) -> list[OpenedLetter]:
         """The letters of the batch that were asked for; they are marked as seen."""
+        if self._all:
+            return [*batch]
         wanted = {*self._parts}.union(*self._parts.values())
         chosen = [one for one in batch if wanted & _names(one)]
         self._seen.update(*(_names(one) for one in chosen))
         return chosen
 
     def seen_all(self) -> bool:
-        return all(
+        return not self._all and all(
             one in self._seen or all({id_, key_of_envelope(id_)} & self._seen for id_ in one.split("."))
             for one in self._parts
         )

@@ -42,9 +42,6 @@ from shared.runtime.clock import Clock
 from shared.runtime.retry import Backoff
 from shared.runtime.traces import SpanLinks, Traces, sampled_in
 
-# Knows the promises in the store, and renews this flusher's own before receipts are written.
-
-
 BELIEVED: Final = 60.0
 """Seconds after which the promises are read again: a flusher with other settings may have started."""
 
@@ -185,9 +182,6 @@ class FirstShards:
             self._full.pop(name, None)
 
 
-# The parts that a flush uses.
-
-
 @dataclass(frozen=True, slots=True)
 class FlushTools:
     """The parts of one flusher."""
@@ -207,9 +201,6 @@ class FlushTools:
     """Adds shards. None for a file, which has one writer, so more shards would not take more writes."""
     rules: Rules = ()
     traces: Traces | None = None
-
-
-# Applies a commit of a flusher, and measures it: for the growth of counters, and as a span.
 
 
 async def apply(commit: Commit, envelopes: Sequence[Envelope], parts: FlushTools) -> Instant:

@@ -323,9 +323,6 @@ class Window:
         return Tally(dead=number, foreign=0 if self._revives else number * envelope.foreign)
 
 
-# Decides when a window is flushed.
-
-
 GROWTH: Final = 1.5
 """Each window is so much longer than the one before, as long as nobody waits."""
 _PART: Final = 4

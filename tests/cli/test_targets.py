@@ -106,7 +106,8 @@ def test_on_a_terminal_it_says_what_a_variable_chose(data: Path, tmp_path: Path)
     make_file(tmp_path)
     file = data / "countersink.db"
     chosen = {"COUNTERSINK_BROKER": f"sqlite:///{file}"}
-    assert on_terminal("sweep", cwd=tmp_path, **chosen) == f"countersink: using {file} (COUNTERSINK_BROKER)\r\n"
+    for command in ("sweep", "audit", "doctor"):
+        assert on_terminal(command, cwd=tmp_path, **chosen) == f"countersink: using {file} (COUNTERSINK_BROKER)\r\n"
     assert on_terminal("sweep", cwd=tmp_path) == ""
     assert run("sweep", cwd=tmp_path, **chosen) == Done(0, "0 expired receipts deleted\n", [])
     said = on_terminal("get", "a", "--patience", "0", cwd=tmp_path, COUNTERSINK_URL="http://me:secret@127.0.0.1:1")

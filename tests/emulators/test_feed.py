@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from flusher.feed.announcer import Announcer
+from flusher.announcer import Announcer
 from shared.config.lists import feed_rules
 from shared.datastore import feed
 from shared.datastore.feed import DatastoreFeedBook

@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from flusher.expiry import DailyExpiry
-from flusher.jobs.kinds import Adding, Exporting, Resetting, Visit
-from flusher.jobs.worker import Runner, Worker
+from flusher.cleanup import DailyExpiry
+from flusher.jobs import Adding, Exporting, Resetting, Runner, Visit, Worker
 from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from countersink_server.cli.traffic_plan import Traffic, TrafficPlan
-from flusher.feed.announcer import Announcer
+from flusher.announcer import Announcer
 from shared.config.lists import feed_rules, threshold_rules
 from shared.datastore import feed, thresholds
 from shared.datastore.client import DatastoreClient

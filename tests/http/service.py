@@ -16,7 +16,7 @@ from yarl import URL
 from flusher.cleanup import CounterRemover
 from flusher.dead_letters.desk import OneAtATime
 from flusher.flush.flusher import Flusher
-from flusher.jobs.worker import Worker
+from flusher.jobs import Worker
 from flusher.service import make_flusher, make_worker
 from ingest.service import Ingest
 from shared.config.settings import Settings

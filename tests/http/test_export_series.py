@@ -201,7 +201,7 @@ async def test_chunks_are_small_and_have_each_counter_once(keeping: Service, mon
         await keeping.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names[number : number + 50], 1)}))
     await keeping.apply()
     most = 700
-    monkeypatch.setattr("flusher.jobs.kinds.MOST_IN_CHUNK", most)
+    monkeypatch.setattr("flusher.jobs.MOST_IN_CHUNK", most)
     assert (await start(keeping, by="day")).status == 202
     await keeping.work()
     assert [line["name"] for line in await lines(keeping)] == names

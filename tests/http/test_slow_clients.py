@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from flusher.metrics_server import serve_status
+from countersink_server.serve.run import serve_status
 from shared.config.settings import Settings
 from shared.http import server as http_server
 from shared.http.heads import LONGEST_HEAD

@@ -63,7 +63,7 @@ AUDITED = "countersink_server.cli.audit.whole_since"
 mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
 mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
 
-mutation("an export skips what does not fit into a chunk", "flusher.jobs.kinds.PageOutcome", EXPORTS)(
+mutation("an export skips what does not fit into a chunk", "flusher.jobs.PageOutcome", EXPORTS)(
     lambda outcome: lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
 )
 

@@ -13,7 +13,7 @@ COUNTING_BACK = "tests/unit/feed/test_counting_back.py"
 THRESHOLDS = "tests/emulators/test_thresholds.py"
 
 
-@around("what a receiver did not take counts as told", "flusher.feed.announcer.Announcer._settle", MONTH)
+@around("what a receiver did not take counts as told", "flusher.announcer.Announcer._settle", MONTH)
 async def _(settle: Any, self: Any, owed: Any, events: Any, whys: Any) -> None:
     await settle(self, owed, events, [""] * len(whys))
 

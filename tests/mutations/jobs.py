@@ -5,14 +5,14 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from flusher.jobs.kinds import PageOutcome
+from flusher.jobs import PageOutcome
 from tests.mutations.mutation import LOOPS, Instead, altered, around, calling, mutation, replaced, returning_later
 from tests.mutations.places import ALL_NAMES, DAILY, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
 _UNDER_WAY: set[Any] = set()
 
 
-@mutation("a task of a job is done with before its counters are changed", "flusher.jobs.worker.Worker._visit", JOBS)
+@mutation("a task of a job is done with before its counters are changed", "flusher.jobs.Worker._visit", JOBS)
 def _(visit_task: Any) -> Any:
     def later(visit: Any) -> Any:
         async def mutant(job: Any, page: Any) -> PageOutcome:
@@ -28,17 +28,17 @@ def _(visit_task: Any) -> Any:
     return mutant
 
 
-@around("a task of a job is acknowledged before it is done", "flusher.jobs.worker.Runner._done", JOBS)
+@around("a task of a job is acknowledged before it is done", "flusher.jobs.Runner._done", JOBS)
 async def _(done: Any, self: Any, lease: Any) -> Any:
     await self.tasks.ack([lease.token])
     return await done(self, lease)
 
 
-mutation("what a job adds has no receipts", "flusher.jobs.kinds.Adding._commit", JOBS)(
+mutation("what a job adds has no receipts", "flusher.jobs.Adding._commit", JOBS)(
     lambda commit: lambda self, *what: replace(commit(self, *what), receipts=())
 )
 
-mutation("one receipt of a page is taken for all of them", "flusher.jobs.kinds.Adding._without_done", JOB_WORKER)(
+mutation("one receipt of a page is taken for all of them", "flusher.jobs.Adding._without_done", JOB_WORKER)(
     returning_later({})
 )
 
@@ -61,20 +61,20 @@ async def _(page: Any, self: Any, prefix: str, after: str, limit: int, until: st
     )
 
 
-@replaced("an add takes a counter that is only pending for none", "flusher.jobs.kinds.existing", JOBS)
+@replaced("an add takes a counter that is only pending for none", "flusher.jobs.existing", JOBS)
 async def _(store: Any, _: Any, names: Any, **__: Any) -> Any:
     deleted = await store.deleted_among(names)
     return {name: number for name, number in (await store.shards(names)).items() if name not in deleted}
 
 
-@replaced("a job adds to what is left of deleted counters", "flusher.jobs.kinds.existing", JOBS_OVER_HTTP)
+@replaced("a job adds to what is left of deleted counters", "flusher.jobs.existing", JOBS_OVER_HTTP)
 async def _(store: Any, _: Any, names: Any, **__: Any) -> Any:
     return await store.shards(names)
 
 
 @around(
     "a job looks whether counters are deleted after it looked whether they are there",
-    "flusher.jobs.kinds.existing",
+    "flusher.jobs.existing",
     JOB_WORKER,
 )
 async def _(existing: Any, store: Any, reader: Any, names: Any, **options: Any) -> Any:
@@ -112,21 +112,21 @@ async def _(self: Any, tokens: Any) -> None:
     await self._database.write(lambda db: db.executemany(free, rows).rowcount)
 
 
-mutation("a task that can't be done keeps its place", "flusher.jobs.worker.Runner._done", JOB_WORKER, LOOPS)(
+mutation("a task that can't be done keeps its place", "flusher.jobs.Runner._done", JOB_WORKER, LOOPS)(
     calling(TRIES=10**9)
 )
-mutation(
-    "the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOB_WORKER
-)(returning_later(()))
+mutation("the children of a task that was recorded are not published again", "flusher.jobs.Worker._left", JOB_WORKER)(
+    returning_later(())
+)
 
 mutation(
     "who goes through a job once more stops at what is done",
-    "flusher.jobs.worker.Worker._left",
+    "flusher.jobs.Worker._left",
     JOB_WORKER,
 )(lambda left: lambda self, task, done: left(self, task._replace(again=False), done))
 
 
-@around("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)
+@around("a job is finished while tasks are open", "flusher.jobs.Worker._finish", JOBS)
 async def _(finish: Any, self: Any, job: Any) -> None:
     async def get(id_: str) -> Any:
         standing = await self.jobs.get(id_)
@@ -140,7 +140,7 @@ async def _(record: Any, self: Any, done: Any) -> Any:
     return None if await record(self, done) is None else done
 
 
-mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOB_WORKER, JOBS)(
+mutation("a job that is older than its receipts goes on", "flusher.jobs.Worker._in_time", JOB_WORKER, JOBS)(
     returning_later(True)
 )
 
@@ -163,9 +163,9 @@ async def _(page: Any, self: Any, *which: Any) -> Any:
     return (b"".join(lines.splitlines(keepends=True)[:-1]) if after else lines), after
 
 
-mutation("each flusher starts a daily job of its own", "flusher.expiry.id_of", DAILY)(
+mutation("each flusher starts a daily job of its own", "flusher.cleanup.id_of", DAILY)(
     lambda id_of: lambda prefix, day: id_of(prefix, day) + secrets.token_hex(4)
 )
-mutation("a daily job whose starter was killed stays where it is", "flusher.expiry.DailyExpiry._job", DAILY)(
+mutation("a daily job whose starter was killed stays where it is", "flusher.cleanup.DailyExpiry._job", DAILY)(
     calling(REPAIR=10**9)
 )

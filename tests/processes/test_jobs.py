@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from countersink import AsyncClient
-from flusher.expiry import id_of
+from flusher.cleanup import id_of
 from tests.processes.harness import processes
 
 COUNTERS = 10_000

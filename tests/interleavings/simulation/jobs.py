@@ -10,8 +10,7 @@ import orjson
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
-from flusher.jobs.kinds import Adding, Compacting, Exporting, Resetting, Visit
-from flusher.jobs.worker import Runner, Worker
+from flusher.jobs import Adding, Compacting, Exporting, Resetting, Runner, Visit, Worker
 from shared.counters.jobs import JobResults
 from shared.counters.reader import AllNames, Reader
 from shared.counters.series import SeriesReader

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flusher.dead_letters.desk import drop
-from flusher.jobs.kinds import Adding
+from flusher.jobs import Adding
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest
 from shared.model.buckets import DAY, BrokerMillis, Instant, Millis, StoreMillis
 from shared.model.dead_letters import with_body

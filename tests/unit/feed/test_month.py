@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flusher.feed.announcer import Announcer
+from flusher.announcer import Announcer
 from shared.config.lists import feed_rules, threshold_rules
 from shared.model.buckets import StoreMillis
 from shared.model.feed import CHANGED, NOTHING, Event, told

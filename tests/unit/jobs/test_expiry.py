@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flusher.expiry import REPAIR, DailyExpiry, id_of
-from flusher.jobs.kinds import Resetting
+from flusher.cleanup import REPAIR, DailyExpiry, id_of
+from flusher.jobs import Resetting
 from shared.config.settings import Settings
 from shared.counters.jobs import JobResults, JobStarter
 from shared.counters.setter import Compactor, Setter

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pytest
 
 from flusher.cleanup import ROWS_A_STEP, CounterRemover, sweep_jobs
-from flusher.jobs.kinds import Adding, Compacting, PageOutcome, Resetting, Visit, existing
-from flusher.jobs.worker import TRIES, Runner, Worker
+from flusher.jobs import TRIES, Adding, Compacting, PageOutcome, Resetting, Runner, Visit, Worker, existing
 from shared.counters.reader import AllNames, Reader
 from shared.counters.setter import COMPACT_FOR, Change, ChangeRequest, Compactor, Setter
 from shared.model.buckets import DAY, Instant, Millis, StoreMillis

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.move.importer import Importer, ImportOptions
+from countersink_server.cli.imports import Importer, ImportOptions
 from flusher.dead_letters.desk import drop
-from flusher.jobs.kinds import Adding, Resetting
+from flusher.jobs import Adding, Resetting
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.buckets import DAY, BrokerMillis, Instant, Millis, StoreMillis

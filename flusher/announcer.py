@@ -106,7 +106,9 @@ class Announcer:
         """Report what is due. Returns whether more may be due now."""
         owed = await self._book.owed(PROBES if self._away else AT_ONCE)
         if owed.changes or owed.reaches:
-            events = [*_events(owed)]
+            events = [_Event(one, 0, changed(one)) for one in owed.changes]
+            for reach in owed.reaches:
+                events += [_Event(reach, level, event) for level, event in reached(reach, LEVELS_AT_ONCE)]
             whys = await self._receiver.tell([one.event for one in events])
             self._away = all(whys)
             await self._settle(owed, events, whys)
@@ -157,10 +159,3 @@ class Announcer:
         elif not refused and self._failed_rounds:
             _log.warning("%s takes the events of the feed again", self._where)
         self._failed_rounds = self._failed_rounds + 1 if refused else 0
-
-
-def _events(owed: Owed) -> list[_Event]:
-    events = [_Event(one, 0, changed(one)) for one in owed.changes]
-    for reach in owed.reaches:
-        events += [_Event(reach, level, event) for level, event in reached(reach, LEVELS_AT_ONCE)]
-    return events

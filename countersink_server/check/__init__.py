@@ -1,1 +1,0 @@
-"""Proof by yourself: counts on a running service, and judges whether it keeps its promises."""

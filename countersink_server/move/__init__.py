@@ -1,1 +1,0 @@
-"""Moves counters here from other places: what an import adds, and what a copy takes along."""

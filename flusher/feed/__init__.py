@@ -1,1 +1,0 @@
-"""Reports to others which counters changed, and which thresholds they reached."""

@@ -1,1 +1,0 @@
-"""Jobs: changes that visit every counter under a prefix."""

@@ -1,1 +1,0 @@
-"""Tests of `countersink_server.check`."""
