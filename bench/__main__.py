@@ -41,7 +41,6 @@ from bench.rivals import Rivals
 ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     "post": singles.post,
     "post-without-fast-path": singles.post_without_fast_path,
-    "post-plain": singles.post_plain,
     "post-empty": singles.post_empty,
     "post-ids": singles.post_ids,
     "post-names": singles.post_names,
@@ -76,7 +75,6 @@ _LONG = (
     "memory-bounded",
     "peers-names-64",
     "post-empty",
-    "post-plain",
     "post-without-",
 )
 LONG = tuple(

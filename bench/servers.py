@@ -1,7 +1,7 @@
 """Starts and stops what is measured: Countersink by its command line, and the references.
 
-`python -m bench.servers [--plain] up …` is `countersink up …`, but aiohttp gets every request: what the fast path is
-measured against. `--plain`: answers are aiohttp's own, too.
+`python -m bench.servers up …` is `countersink up …`, but aiohttp gets every request: what the fast path is
+measured against.
 """
 
 import contextlib
@@ -24,7 +24,6 @@ from bench import machine
 
 COUNTERSINK: Final = (sys.executable, "-m", "countersink")
 WITHOUT_FAST_PATH: Final = (sys.executable, "-m", "bench.servers")
-PLAIN: Final = (*WITHOUT_FAST_PATH, "--plain")
 EMPTY: Final = (sys.executable, "-m", "bench.empty")
 _URL: Final = re.compile(rb"http://[\w.\[\]:]+:\d+")
 _START: Final = 20.0
@@ -156,20 +155,10 @@ def _url(started: "subprocess.Popen[bytes]") -> str:
 
 
 def without_fast_path(arguments: list[str]) -> None:
-    from aiohttp import web  # noqa: PLC0415 (this and the service: only in the process that serves)
-
-    from countersink_server.cli.main import main  # noqa: PLC0415
+    from countersink_server.cli.main import main  # noqa: PLC0415 (this and the service: only in the process that serves)
     from ingest.service import Ingest  # noqa: PLC0415
-    from shared.http.answers import JSON  # noqa: PLC0415
 
-    def plain(body: bytes, status: int = 200) -> web.Response:
-        return web.Response(body=body, status=status, headers=JSON)
-
-    with contextlib.ExitStack() as patched:
-        patched.enter_context(patch("countersink_server.serve.run.Ingest", partial(Ingest, short=False)))
-        if arguments[:1] == ["--plain"]:
-            patched.enter_context(patch("ingest.http.router.Answer", plain))
-            arguments = arguments[1:]
+    with patch("countersink_server.serve.run.Ingest", partial(Ingest, short=False)):
         main(arguments)
 
 

@@ -18,13 +18,8 @@ def post(plan: Plan) -> Row:
 
 
 def post_without_fast_path(plan: Plan) -> Row:
-    row = Row("post-without-fast-path", "POST of one increment without the fast path, answers written in one piece")
+    row = Row("post-without-fast-path", "POST of one increment without the fast path")
     return _post_one(plan, row, servers.WITHOUT_FAST_PATH)
-
-
-def post_plain(plan: Plan) -> Row:
-    row = Row("post-plain", "POST of one increment without the fast path, aiohttp's own answers")
-    return _post_one(plan, row, servers.PLAIN)
 
 
 def post_empty(plan: Plan) -> Row:

@@ -12,8 +12,7 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakSet
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import web
 from msgspec import Struct
 
 from ingest.access.callers import CALLER, NONE, Caller, credentials_in
@@ -25,7 +24,7 @@ from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
-from shared.http.answers import HEADS, JSON, line, written
+from shared.http.answers import JSON, line
 from shared.http.front import Front, Handler, front_of
 from shared.http.watchdog import Watchdog
 from shared.runtime import metrics
@@ -284,39 +283,6 @@ async def _stream(request: web.BaseRequest, handler: Handler, front: Front | Non
         UNDER_WAY.streams -= 1
 
 
-class Answer(web.Response):
-    """A JSON answer. For a plain request the head is a constant with the length and the date filled in, since aiohttp
-    takes as long to build headers as everything else takes. For other requests aiohttp writes it.
-    """
-
-    _written = False
-
-    def __init__(self, body: bytes, status: int = 200) -> None:
-        super().__init__(status=status, body=line(body), headers=JSON)
-        self._bytes = body
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        if self._written:  # aiohttp does again what the front has had done
-            return None
-        transport = request.transport
-        is_usual = len(self.headers) == len(JSON) and self.status in HEADS
-        plain = is_usual and request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
-        if not plain or transport is None or transport.is_closing():
-            return await super().prepare(request)
-        transport.write(written(self.status, self._bytes))
-        self._written = True
-        self._bytes, self.body = b"", None  # not kept for as long as the client does not read
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        if not self._written:
-            await super().write_eof(data)
-
-    @property
-    def keep_alive(self) -> bool | None:
-        return True if self._written else super().keep_alive
-
-
 def _answer_of(reply: Any) -> web.StreamResponse:
     """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, a `File`, or a
     stream.
@@ -326,9 +292,8 @@ def _answer_of(reply: Any) -> web.StreamResponse:
     if type(reply) is File:
         return web.Response(status=reply.status, body=reply.body or None, headers=reply.headers)
     body, status, headers = reply if type(reply) is Reply else (reply, 200, {})
-    answer = Answer(body if isinstance(body, bytes) else encode(body), status)
-    answer.headers.update(headers)
-    return answer
+    body = body if isinstance(body, bytes) else encode(body)
+    return web.Response(status=status, body=line(body), headers={**JSON, **headers})
 
 
 def _not_there(methods: Mapping[str, Route], *, is_counter: bool) -> Problem:
