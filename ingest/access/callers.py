@@ -2,20 +2,21 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import Batch
 from ingest.access.keys import TO_READ, Key, KeyRing
-from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
@@ -67,6 +68,54 @@ def _signing(secret: str, owner: str) -> blake2b:
 
 
 # Reads who sends a request from its headers. Pure.
+
+
+_OWN: Final = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site of requests that no other site has caused."""
+_HOST: Final = re.compile(r"(?:([a-z0-9._-]+)|\[([0-9a-f:.]+)\])(?::[0-9]{1,5})?")
+
+
+def host_without_port(host: str) -> str:
+    """The name or address in a header Host, in lower case; empty if it is not written as one."""
+    found = _HOST.fullmatch(host.lower())
+    return "" if found is None else found[1] or found[2]
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or an address always means this machine."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def is_address(name: str) -> bool:
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def is_foreign(headers: Mapping[str, str]) -> bool:
+    """Whether the page of another origin made a browser send this request."""
+    origin = headers.get("Origin")
+    if origin is not None:
+        return not _is_own(origin, headers.get("Host", ""))
+    return headers.get("Sec-Fetch-Site", "none") not in _OWN
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """A proxy may have ended TLS, so the schemes are not compared."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
 
 
 class Credentials(NamedTuple):

@@ -10,11 +10,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
-from ingest.access.origins import SHARED
 from ingest.api.counters import check_asked_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
-from ingest.http.requests import Call
+from ingest.http.requests import SHARED, Call
 from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
 from shared.http.shares import FairLock, Places

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
@@ -20,6 +20,8 @@ from shared.http.front import has_gone, told_when_it_leaves
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import flaw_of_id, flaw_of_name
 
+COUNTERS: Final = "/v1/counters/"
+"""How the paths of counters begin."""
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
 _DECIMAL: Final = frozenset("0123456789.+-eE")
 
@@ -167,6 +169,12 @@ class File(NamedTuple):
     body: bytes
     headers: Mapping[str, str]
     status: int = 200
+
+
+SHARED: Final["web.RequestKey[dict[str, str]]"] = (
+    web.RequestKey("shared", dict) if hasattr(web, "RequestKey") else cast("Any", "shared")  # before aiohttp 3.14
+)
+"""A stream finds these headers in the request under this key, since they must be there before it is."""
 
 
 class Call:

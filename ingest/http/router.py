@@ -16,15 +16,14 @@ from aiohttp import web
 from msgspec import Struct
 
 from ingest.access.callers import CALLER, NONE, Caller, credentials_in
-from ingest.access.door import NOT_HTTP, Door
-from ingest.access.origins import COUNTERS, shared
+from ingest.access.door import ASKED, NOT_HTTP, PREFLIGHT, Door
 from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
-from shared.http.answers import JSON, line
+from ingest.http.requests import COUNTERS, SHARED, Call, File, Query, Reply, encode, name_of, target_of
+from shared.http.answers import JSON, SECURE, line
 from shared.http.front import Front, Handler, front_of
 from shared.http.watchdog import Watchdog
 from shared.runtime import metrics
@@ -133,6 +132,41 @@ def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
     if logged:
         note(NOT_HTTP, problem.status, perf_counter() - begun, caller=caller)
     return problem.written()
+
+
+# Tells browsers that a page of another origin may send a request and see its answer (CORS).
+
+
+REMEMBERED: Final = 600
+"""Seconds for which a browser need not ask again."""
+_MAY: Final = {
+    "Access-Control-Allow-Headers": "Authorization, Last-Event-ID, Content-Type, Content-Encoding, Idempotency-Key, "
+    "traceparent, tracestate, "
+    "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
+    "Access-Control-Max-Age": str(REMEMBERED),
+    **SECURE,
+}
+
+
+def shared(handler: Handler, origin: str) -> Handler:
+    """A handler for requests of pages of this origin, which may see its answers. If a browser only asks whether a page
+    may send a request, it does not call `handler`.
+    """
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        asked = request.headers.get("Access-Control-Request-Method")
+        if request.method == PREFLIGHT and asked in ASKED:
+            return web.Response(status=204, headers=_MAY | {"Access-Control-Allow-Methods": asked} | _headers(origin))
+        request[SHARED] = _headers(origin)
+        response = await handler(request)
+        response.headers.update(request[SHARED])
+        return response
+
+    return answer
+
+
+def _headers(origin: str) -> dict[str, str]:
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "Retry-After", "Vary": "Origin"}
 
 
 # The way itself.
