@@ -25,8 +25,7 @@ from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import FastPath
 from ingest.http.router import LOG, UNDER_WAY, Routes, refusal
-from ingest.statsd.statsd import Statsd, StatsdSockets
-from ingest.statsd.streams import MOST_STREAMS
+from ingest.statsd.statsd import MOST_STREAMS, Statsd, StatsdSockets
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.job_result import JobResults
