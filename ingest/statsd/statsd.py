@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ingest.accept.drafts import MAX_ENTRIES, Batch
 from ingest.accept.new_names import NewNames
@@ -40,33 +40,26 @@ milliseconds, if the lines are short.
 """
 
 
-class Sender(Protocol):
-    """Has bytes that wait to be taken."""
-
-    def take(self) -> int:
-        """Take a piece. Returns its size, or 0 if there is nothing more: then it waits no longer."""
-
-
 class Turns:
-    """Senders with bytes to take. They take turns, a piece each. There are no shares, as no bytes are refused."""
+    """Those who have bytes to take. They take turns, a piece each. There are no shares, as no bytes are refused."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Sender] = deque()
+        self._waiting: deque[Callable[[], int]] = deque()
 
-    def wait(self, sender: Sender) -> None:
-        """Let the sender take its pieces, soon."""
+    def wait(self, take: Callable[[], int]) -> None:
+        """Call `take` soon, and again until it returns 0: it takes a piece, and returns how large that was."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._turn)
-        if sender not in self._waiting:
-            self._waiting.append(sender)
+        if take not in self._waiting:
+            self._waiting.append(take)
 
     def _turn(self) -> None:
         left = MOST_IN_A_TURN
         try:
             while self._waiting and left > 0:
-                sender = self._waiting.popleft()
-                if size := sender.take():
-                    self._waiting.append(sender)
+                take = self._waiting.popleft()
+                if size := take():
+                    self._waiting.append(take)
                 left -= size
         finally:
             if self._waiting:
@@ -136,7 +129,7 @@ class _Stream(asyncio.BufferedProtocol):
         self._streams.spoke(self)
         self._read = nbytes
         self._transport.pause_reading()
-        self._streams.turns.wait(self)
+        self._streams.turns.wait(self.take)
 
     def take(self) -> int:
         """Take what has been read, and read on."""
@@ -350,7 +343,7 @@ class Statsd:
         metrics.STATSD_WAITING.set_function(lambda: self.sender.lines)
         self._udp = sockets.udp
         self._udp.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._udp, self._readable)
+        asyncio.get_running_loop().add_reader(self._udp, self._turns.wait, self.take)
         await self.streams.start(sockets.tcp)
         self._started.set()
 
@@ -386,9 +379,6 @@ class Statsd:
             drops = kernel_drops(self._udp)
             metrics.STATSD_DROPPED.inc(max(drops - self._drops, 0))
             self._drops = drops
-
-    def _readable(self) -> None:
-        self._turns.wait(self)
 
     def take(self) -> int:
         """Take a packet, or a piece of a large one. Returns its size, which is never 0 of a packet."""
