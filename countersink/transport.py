@@ -256,19 +256,19 @@ class Transport:
         """The lines of an answer that need not end, on a connection of its own. Raises what `attempt` raises, and
         `UnavailableError` if nothing comes for `silence` seconds.
         """
-        connection = self._connection()
         try:
-            self._connect(connection, silence)
-            response = self._begin(connection, request, silence)
-            if response.status != 200:  # noqa: PLR2004 (OK)
-                self._check(response, _body(response))
-            response.incoming.until = float("inf")
-            yield iter(response.readline, b"")
+            connection = self._connected(silence)
+            try:
+                response = self._begin(connection, request, silence)
+                if response.status != 200:  # noqa: PLR2004 (OK)
+                    self._check(response, _body(response))
+                response.incoming.until = float("inf")
+                yield iter(response.readline, b"")
+            finally:
+                self._busy.discard(connection)
+                connection.close()
         except (HTTPException, OSError, ValueError, AttributeError) as error:
             raise self._failure(error, silence) from error
-        finally:
-            self._busy.discard(connection)
-            connection.close()
 
     def _failure(self, error: Exception, seconds: float, *, maybe_accepted: bool = False) -> RequestError:
         flaw = flaw_of_scheme(self.shown, error)
@@ -319,9 +319,14 @@ class Transport:
         return None
 
     def _connected(self, seconds: float) -> HTTPConnection:
+        """A new connection, on which nothing is sent yet. It is busy from now on."""
         connection = self._connection()
+        self._busy.add(connection)
         try:
-            self._connect(connection, seconds)
+            if self.closed.is_set():
+                raise ConnectionError("the client is closed")
+            connection.timeout = min(seconds, LONGEST_CONNECT)
+            connection.connect()
         except BaseException:
             self._busy.discard(connection)
             connection.close()
@@ -344,14 +349,6 @@ class Transport:
         else:
             self._idle.append(connection)
         return response, said
-
-    def _connect(self, connection: HTTPConnection, seconds: float) -> None:
-        """Nothing is sent yet. The connection is busy from now on."""
-        self._busy.add(connection)
-        if self.closed.is_set():
-            raise ConnectionError("the client is closed")
-        connection.timeout = min(seconds, LONGEST_CONNECT)
-        connection.connect()
 
     def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> "_Response":
         """Send the request, and read the head of its answer, all in this many seconds."""

@@ -23,6 +23,7 @@ from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
 from ingest.parsing.parse import MOST_IN_BATCH, BodyError
 from shared.counters.reader import Reader
+from shared.http.front import has_gone
 from shared.model.errors import CountersinkError
 from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment, Reading
@@ -329,7 +330,7 @@ class IncrementRoutes:
         with self.place(caller, asks):
             caller.spend(accepted)
             if key is not None:
-                self._check_whole(parsed.batch)
+                _check_whole(parsed.batch)
             with self._new_names.trial(caller.new) as trial:
                 if refused := await self._refuse_new(parsed, key, trial):
                     metrics.REJECTED.inc(refused)
@@ -420,19 +421,10 @@ class IncrementRoutes:
         """The notes of their receipts, if it is to wait until they are applied, and they are while the key is valid."""
         if asks.patience is None:
             return None
-        notes = await self._waits.applied([draft.id for draft in drafts], asks.patience, gone=call.gone)
+        notes = await self._waits.applied(
+            [draft.id for draft in drafts], asks.patience, gone=partial(has_gone, call.request)
+        )
         return notes if call.caller.is_valid() else None
-
-    def _check_whole(self, batch: Batch) -> None:
-        """Raise a 413 if the items without ids do not fit into one envelope."""
-        plain, _ = batch.apart()
-        if not self._publishing.fits(plain):
-            raise Problem(
-                413,
-                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, and this one names"
-                f" {len(plain.sums)}: send several batches, each with its own key",
-                field="Idempotency-Key",
-            )
 
 
 def add_one(publishing: Publishing, caller: Caller, name: str, delta: int, client_id: str | None) -> Draft:
@@ -459,3 +451,14 @@ def _checked(caller: Caller, asks: Answering, parse: Callable[[bytes], Found], b
 
 def _accepted(body: bytes) -> Reply:
     return Reply(body, ACCEPTED)
+
+
+def _check_whole(batch: Batch) -> None:
+    """Raise a 413 if the items without ids do not fit into one envelope."""
+    if len(batch.sums) > MAX_ENTRIES:
+        raise Problem(
+            413,
+            f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, and this one names"
+            f" {len(batch.sums)}: send several batches, each with its own key",
+            field="Idempotency-Key",
+        )

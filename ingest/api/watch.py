@@ -16,6 +16,7 @@ from ingest.http.problems import Problem
 from ingest.http.requests import SHARED, Call
 from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
+from shared.http.front import told_when_it_leaves
 from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.words import Reading, pages
@@ -303,7 +304,7 @@ class WatchRoutes:
             response = web.StreamResponse(headers=_HEADERS | call.request.get(SHARED, {}))
             with (
                 self._watches.open(watch),
-                call.told_when_it_leaves(watch.leave),
+                told_when_it_leaves(call.request, watch.leave),
                 suppress(ConnectionError),  # the client has gone
             ):
                 await self._write(await response.prepare(call.request), watch, last, call.caller.ends)

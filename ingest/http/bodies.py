@@ -7,8 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -30,15 +29,8 @@ _PART: Final = 4
 TOO_LARGE: Final = 413
 
 
-class Coding(NamedTuple):
-    stream: Callable[[], Any]
-    """Makes what decompresses: it has `decompress(body, most)`, `eof` and `unused_data`, as in zlib and lzma."""
-    error: type[Exception]
-    """What that raises if the body is not valid."""
-
-
-_GZIP: Final = Coding(partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error)
-_CODINGS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": Coding(zlib.decompressobj, zlib.error)}
+_CODINGS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""The content codings, with what zlib calls their format."""
 CODINGS: Final = tuple(name for name in _CODINGS if not name.startswith("x-"))
 """The content codings that clients are told to use."""
 
@@ -72,10 +64,10 @@ def unpacked(body: bytes, coding: str, most: int) -> bytes:
             field="Content-Encoding",
             headers={"Accept-Encoding": ", ".join(CODINGS)},
         )
-    stream = _CODINGS[coding].stream()
+    stream = zlib.decompressobj(_CODINGS[coding])
     try:
-        decoded: bytes = stream.decompress(body, most + 1)
-    except _CODINGS[coding].error:
+        decoded = stream.decompress(body, most + 1)
+    except zlib.error:
         raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
     if len(decoded) > most:
         raise too_large(most, f" or {RATIO} times as large as it is when compressed")

@@ -3,8 +3,7 @@
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -16,7 +15,6 @@ from multidict import CIMultiDictProxy
 from ingest.access.callers import Caller
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
-from shared.http.front import has_gone, told_when_it_leaves
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import flaw_of_id, flaw_of_name
 
@@ -178,8 +176,8 @@ SHARED: Final["web.RequestKey[dict[str, str]]"] = (
 
 
 class Call:
-    """The caller, and what its route does not declare of a request as a parameter. Only streams use `request`, and what
-    reads the body from `bodies`.
+    """The caller, and what its route does not declare of a request as a parameter. Only what reads the body from
+    `bodies`, streams, or waits, uses `request`.
     """
 
     __slots__ = ("bodies", "caller", "request")
@@ -197,13 +195,6 @@ class Call:
     def only_head(self) -> bool:
         """Whether the method is HEAD: the answer's body is not sent."""
         return self.request.method == "HEAD"
-
-    def gone(self) -> bool:
-        return has_gone(self.request)
-
-    def told_when_it_leaves(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
-        """In this context, `tell` is called when the client seems to hang up."""
-        return told_when_it_leaves(self.request, tell)
 
     def cached(self, body: bytes, headers: Mapping[str, str]) -> File:
         """An answer, or a 304 if the client has the one with its `ETag`."""
