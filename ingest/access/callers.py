@@ -9,10 +9,9 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import Batch
@@ -378,12 +377,6 @@ class Caller(NamedTuple):
     def job(self, id_: str) -> str:
         """The stored form of a job's id. Ids have no slash."""
         return f"{self.owner}/{id_}" if self.owner else id_
-
-
-CALLER: Final["web.RequestKey[Caller]"] = (
-    web.RequestKey("caller", Caller) if hasattr(web, "RequestKey") else cast("Any", "caller")  # before aiohttp 3.14
-)
-"""Handlers find the caller in the request under this key."""
 
 
 def check_name(key: Key, name: str) -> None:

@@ -287,7 +287,7 @@ class IncrementRoutes:
         asks.check(caller)
         try:
             read = partial(parse.single, by=asks.by, allowed=caller.deltas)
-            delta, client_id = await call.bodies.read_one(call.request, read)
+            delta, client_id = await call.bodies.read_one(call.request, caller, read)
         except BodyError:
             metrics.REJECTED.inc()
             raise
@@ -351,7 +351,7 @@ class IncrementRoutes:
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await bodies.read_many(call.request, parse, quick)
+            parsed, size = await bodies.read_many(call.request, call.caller, parse, quick)
         except BodyError:
             metrics.REJECTED.inc()
             raise

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 from ingest.api.counters import check_asked_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
-from ingest.http.requests import SHARED, Call
+from ingest.http.requests import Call
 from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
 from shared.http.front import told_when_it_leaves
@@ -301,7 +301,7 @@ class WatchRoutes:
                 await self._watches.begin(watch)
             if call.only_head:
                 return web.Response(headers=_HEADERS)
-            response = web.StreamResponse(headers=_HEADERS | call.request.get(SHARED, {}))
+            response = web.StreamResponse(headers={**_HEADERS, **call.shows})
             with (
                 self._watches.open(watch),
                 told_when_it_leaves(call.request, watch.leave),

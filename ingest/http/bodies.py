@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp import web
 
-from ingest.access.callers import CALLER
+from ingest.access.callers import Caller
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.http.shares import FairLock, Shares
@@ -160,18 +160,22 @@ class Bodies(Shares):
         self._lock = FairLock()
         self._refused = RefusedWork(MOST_BODIES_REFUSED * limit, time.monotonic)
 
-    async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
+    async def read_one(self, request: web.BaseRequest, caller: Caller, parse: Callable[[bytes], T]) -> T:
         limit = min(MOST_OF_ONE, self.largest)
-        with self._reserving(request) as reserved:
+        with self._reserving(caller) as reserved:
             return (await self._read(request, reserved, limit, parse, slow=SMALL_OF_ONE))[0]
 
     async def read_many(
-        self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
+        self,
+        request: web.BaseRequest,
+        caller: Caller,
+        parse: Callable[[bytes], T],
+        quick: Callable[[bytes], T | None] | None = None,
     ) -> tuple[T, int]:
         """What `parse` returns for the body of a batch, and the size of the body after decompression. `quick` is tried
         first: it returns the same, or None, and takes less time.
         """
-        with self._reserving(request) as reserved:
+        with self._reserving(caller) as reserved:
             return await self._read(request, reserved, self.largest, parse, slow=SMALL, quick=quick)
 
     def check(self, tenant: str, size: int) -> None:
@@ -235,11 +239,11 @@ class Bodies(Shares):
         return length
 
     @contextmanager
-    def _reserving(self, request: web.BaseRequest) -> "Iterator[_Reserved]":
-        reserved = _Reserved(self, request[CALLER].tenant)
+    def _reserving(self, caller: Caller) -> "Iterator[_Reserved]":
+        reserved = _Reserved(self, caller.tenant)
         try:
             yield reserved
-            request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
+            caller.check_key()  # the body, or a turn to parse it, may have taken long
         finally:
             if reserved.bytes:
                 self.leave(reserved.tenant, reserved.bytes)

@@ -4,7 +4,7 @@ import base64
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
@@ -169,23 +169,19 @@ class File(NamedTuple):
     status: int = 200
 
 
-SHARED: Final["web.RequestKey[dict[str, str]]"] = (
-    web.RequestKey("shared", dict) if hasattr(web, "RequestKey") else cast("Any", "shared")  # before aiohttp 3.14
-)
-"""A stream finds these headers in the request under this key, since they must be there before it is."""
-
-
 class Call:
     """The caller, and what its route does not declare of a request as a parameter. Only what reads the body from
     `bodies`, streams, or waits, uses `request`.
     """
 
-    __slots__ = ("bodies", "caller", "request")
+    __slots__ = ("bodies", "caller", "request", "shows")
 
-    def __init__(self, request: web.BaseRequest, caller: Caller, bodies: Bodies) -> None:
+    def __init__(self, request: web.BaseRequest, caller: Caller, bodies: Bodies, shows: Mapping[str, str]) -> None:
         self.request = request
         self.caller = caller
         self.bodies = bodies
+        self.shows = shows
+        """The headers with which the page of another site sees the answer. Only a stream has to send them itself."""
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:

@@ -15,14 +15,14 @@ from weakref import WeakSet
 from aiohttp import web
 from msgspec import Struct
 
-from ingest.access.callers import CALLER, NONE, Caller, credentials_in
+from ingest.access.callers import NONE, Caller, credentials_in
 from ingest.access.door import ASKED, NOT_HTTP, PREFLIGHT, Door
 from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import COUNTERS, SHARED, Call, File, Query, Reply, encode, name_of, target_of
+from ingest.http.requests import COUNTERS, Call, File, Query, Reply, encode, name_of, target_of
 from shared.http.answers import JSON, SECURE, line
 from shared.http.front import Front, Handler, front_of
 from shared.http.watchdog import Watchdog
@@ -148,24 +148,23 @@ _MAY: Final = {
 }
 
 
-def shared(handler: Handler, origin: str) -> Handler:
-    """A handler for requests of pages of this origin, which may see its answers. If a browser only asks whether a page
+def shared(handler: Handler, shows: Mapping[str, str]) -> Handler:
+    """A handler whose answers have these headers, so that the page may see them. If a browser only asks whether a page
     may send a request, it does not call `handler`.
     """
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         asked = request.headers.get("Access-Control-Request-Method")
         if request.method == PREFLIGHT and asked in ASKED:
-            return web.Response(status=204, headers=_MAY | {"Access-Control-Allow-Methods": asked} | _headers(origin))
-        request[SHARED] = _headers(origin)
+            return web.Response(status=204, headers={**_MAY, "Access-Control-Allow-Methods": asked, **shows})
         response = await handler(request)
-        response.headers.update(request[SHARED])
+        response.headers.update(shows)
         return response
 
     return answer
 
 
-def _headers(origin: str) -> dict[str, str]:
+def _headers(origin: str) -> Mapping[str, str]:
     return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "Retry-After", "Vary": "Origin"}
 
 
@@ -200,48 +199,52 @@ class Routes:
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             target, said = find(request.method, *target_of(request)), credentials_in(request.headers)
-            front = front_of(request)
-            handler: Handler = partial(self._in_span if self._traces else self._answer, target)
-            if public and target.route is not None and target.route.where == ADMIN:
-                handler = _elsewhere(_ON_ADMIN_PORT).answer
+            front, page = front_of(request), door.shares_with(target, said)
+            shows = _headers(page) if page else {}
+            caller: Caller | None = None
+            handler: Handler
             try:
-                caller = request[CALLER] = await door.admit(target, said, "" if front is None else front.peer)
+                caller = await door.admit(target, said, "" if front is None else front.peer)
                 if front is not None:
                     front.tenant = caller.tenant
                     if front.is_crowded and not _has_place(target):
                         raise _full()
+                if public and target.route is not None and target.route.where == ADMIN:
+                    raise _elsewhere(_ON_ADMIN_PORT)
+                call = Call(request, caller, self._bodies, shows)
+                handler = partial(self._in_span if self._traces else self._answer, target, call)
             except Exception as error:
                 handler = problem_of(error).answer
-            if page := door.shares_with(target, said):
-                handler = shared(handler, page)
+            if page:
+                handler = shared(handler, shows)
             if target.route is not None and target.route.streams:
                 return await _stream(request, handler, front)
-            return await _request(request, handler, target)
+            return await _request(request, handler, target, caller)
 
         return answer
 
-    async def _in_span(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+    async def _in_span(self, target: Target, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         """Answer it. A request whose `traceparent` is sampled has a span, unless it is a stream. The door is in front,
         so nobody who may not send the request can cause spans.
         """
         context = REQUEST.get()
         parent = sampled_in(request.headers.get("traceparent", ""))
         if self._traces is None or context is None or parent is None:
-            return await self._answer(target, request)
+            return await self._answer(target, call, request)
         span = self._traces.request(parent, target.method, target.label)
         if span.trace.sampled:
             context.span = span.trace
         try:
-            response = await self._answer(target, request)
+            response = await self._answer(target, call, request)
         except BaseException as error:
             span.end(error)
             raise
         span.end(status=response.status)
         return response
 
-    async def _answer(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, target: Target, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            query, caller = Query(target.query), request[CALLER]
+            query, caller = Query(target.query), call.caller
             if caller.in_query:
                 query.all("key")
             is_counter = target.path.startswith(COUNTERS)
@@ -251,13 +254,12 @@ class Routes:
             if target.route is None:
                 raise _not_there(target.methods, is_counter=is_counter)
             handler, asks, body = self._handled[target.route]
-            call = Call(request, caller, self._bodies)
             if asks is None:
                 query.done()
             else:
                 given.append(read_parameters(asks, query, request.headers))
             if body is not None:
-                given.append(await self._bodies.read_one(request, partial(read_body, body)))
+                given.append(await self._bodies.read_one(request, caller, partial(read_body, body)))
             response = _answer_of(await handler(call, *given))
             if caller.public is not None and target.need.reads:
                 response.headers.setdefault("Cache-Control", _kept(given, caller))
@@ -285,7 +287,9 @@ def _full() -> Problem:
     return Problem(503, "too many clients are connected: try again later", headers={"Retry-After": "1"}, close=True)
 
 
-async def _request(request: web.BaseRequest, handler: Handler, target: Target) -> web.StreamResponse:
+async def _request(
+    request: web.BaseRequest, handler: Handler, target: Target, caller: Caller | None
+) -> web.StreamResponse:
     begun, logged = perf_counter(), LOG.takes()
     UNDER_WAY.handled += 1
     token = REQUEST.set(RequestContext(request.headers))
@@ -297,7 +301,7 @@ async def _request(request: web.BaseRequest, handler: Handler, target: Target) -
                 target,
                 response.status,
                 perf_counter() - begun,
-                caller=request.get(CALLER),
+                caller=caller,
                 version=f"{request.version.major}.{request.version.minor}",
                 agent=request.headers.get("User-Agent", ""),
             )
