@@ -66,11 +66,6 @@ def flaw_of_scheme(shown: str, error: Exception) -> str | None:
     return None
 
 
-def asks_for_tls(body: bytes) -> bool:
-    """Whether this is how a server answers that wanted TLS."""
-    return any(words in body for words in _WANTS_TLS)
-
-
 def wants_tls(shown: str) -> str:
     return f"{shown} speaks TLS: write {shown.replace('http://', 'https://', 1)}"
 
@@ -221,7 +216,8 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
         for connection in list(self._busy):
-            _shut(connection)
+            with contextlib.suppress(OSError, AttributeError):  # ends what another thread waits for
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def attempt(self, request: Request, seconds: float) -> Answer:
         """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not. Both say whether
@@ -285,7 +281,7 @@ class Transport:
         with contextlib.suppress(ValueError):  # what answers may not be Countersink
             answer = Answer(said, {}).object
         detail = self.detail(answer)
-        if detail is None and not self._https and asks_for_tls(said):
+        if detail is None and not self._https and any(words in said for words in _WANTS_TLS):
             raise RejectedError(wants_tls(self.shown), status=status)
         if detail is None:
             detail = f"{self.shown} answered {status} {response.reason}, not as {self.name} does: is the URL right?"
@@ -301,6 +297,10 @@ class Transport:
         refused.maybe_accepted = status >= 500  # noqa: PLR2004 (the fault is on the other side)
         refused.counters = _texts(answer.get("counters"))
         raise refused
+
+    def stranger(self) -> str:
+        """What is wrong if an answer can't be read: another program answers, such as a captive portal."""
+        return f"{self.shown} does not answer as {self.name} does: is the URL right?"
 
     def detail(self, answer: Mapping[str, Any]) -> str | None:
         """Why a request failed, if the service says so."""
@@ -470,15 +470,6 @@ def _body(response: HTTPResponse) -> bytes:
     if response.length:  # http.client does not say that the body ended early
         raise HTTPException("the answer is not complete")
     return b"".join(pieces)
-
-
-def _shut(connection: HTTPConnection) -> None:
-    """End what another thread waits for."""
-    try:
-        if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
 
 
 def _headers_of(response: HTTPResponse) -> dict[str, str]:

@@ -9,7 +9,7 @@ import re
 import shlex
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -407,10 +407,11 @@ class Statsd:
     def _check_prefixes(self, key: Key) -> None:
         template = name_template(self._template)
         if not any(map(template.may_begin_with, key.prefixes)):
+            prefixes = " or ".join(map(repr, key.prefixes))
             raise SettingsError(
                 f"COUNTERSINK_STATSD_KEY: no StatsD line can count, since the key {key.id} may only use counters whose"
-                f" names begin with {_either(key.prefixes)}, and COUNTERSINK_STATSD_NAME={self._template} makes no such"
-                f" name (the name in a line ends at its first ':'). {self._remedy(key)}"
+                f" names begin with {prefixes}, and COUNTERSINK_STATSD_NAME={self._template} makes no such name (the"
+                f" name in a line ends at its first ':'). {self._remedy(key)}"
             )
 
     def _may_use(self, name: str) -> bool:
@@ -430,7 +431,3 @@ class Statsd:
     def _remedy(self, key: Key) -> str:
         setting = f"COUNTERSINK_STATSD_NAME={shlex.quote(key.prefixes[0] + self._template)}"
         return f"Put a prefix of the key before the names, with {setting}, or give the key another prefix"
-
-
-def _either(prefixes: Sequence[str]) -> str:
-    return " or ".join(map(repr, prefixes))
