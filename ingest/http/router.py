@@ -148,20 +148,10 @@ _MAY: Final = {
 }
 
 
-def shared(handler: Handler, shows: Mapping[str, str]) -> Handler:
-    """A handler whose answers have these headers, so that the page may see them. If a browser only asks whether a page
-    may send a request, it does not call `handler`.
-    """
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        asked = request.headers.get("Access-Control-Request-Method")
-        if request.method == PREFLIGHT and asked in ASKED:
-            return web.Response(status=204, headers={**_MAY, "Access-Control-Allow-Methods": asked, **shows})
-        response = await handler(request)
-        response.headers.update(shows)
-        return response
-
-    return answer
+async def _may_ask(request: web.BaseRequest) -> web.Response:
+    """The answer to a browser that asks whether a page may send a request."""
+    asked = request.headers["Access-Control-Request-Method"]
+    return web.Response(status=204, headers={**_MAY, "Access-Control-Allow-Methods": asked})
 
 
 def _headers(origin: str) -> Mapping[str, str]:
@@ -215,11 +205,14 @@ class Routes:
                 handler = partial(self._in_span if self._traces else self._answer, target, call)
             except Exception as error:
                 handler = problem_of(error).answer
-            if page:
-                handler = shared(handler, shows)
+            if page and target.method == PREFLIGHT and said.asks_for in ASKED:
+                handler = _may_ask
             if target.route is not None and target.route.streams:
-                return await _stream(request, handler, front)
-            return await _request(request, handler, target, caller)
+                response = await _stream(request, handler, front)
+            else:
+                response = await _request(request, handler, target, caller)
+            response.headers.update(shows)
+            return response
 
         return answer
 
