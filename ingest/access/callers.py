@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -80,24 +80,21 @@ def host_without_port(host: str) -> str:
     return "" if found is None else found[1] or found[2]
 
 
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The address, without a zone, and as one of IPv4 if it stands for such a one; None if the text is no address."""
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
+
+
 def is_loopback(name: str) -> bool:
     """Whether a name or an address always means this machine."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
-    try:
-        address = ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
-def is_address(name: str) -> bool:
-    try:
-        ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    address = address_of(name)
+    return address is not None and address.is_loopback
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:
@@ -205,10 +202,8 @@ def _address_in(word: str) -> str | None:
 
 
 def _is_in(address: str, networks: Sequence[Network]) -> bool:
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in network for network in networks)
+    found = address_of(address)
+    return found is not None and any(found in network for network in networks)
 
 
 # The sender of a request, as far as it is known, and the counters, ids, receipts and jobs that it may use.

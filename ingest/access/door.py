@@ -14,10 +14,10 @@ from aiohttp import web
 from ingest.access.callers import (
     Caller,
     Credentials,
+    address_of,
     check_name,
     client_of,
     credentials_in,
-    is_address,
     is_loopback,
     trusts,
 )
@@ -203,7 +203,7 @@ class Door:
         here makes browsers take our answers for its own. Browsers always send Host.
         """
         host = said.host
-        if host is None or is_loopback(host) or host in self._hosts or (not self.is_local and is_address(host)):
+        if host is None or is_loopback(host) or host in self._hosts or (not self.is_local and address_of(host)):
             return
         other = "localhost" if self.is_local else "its address"
         raise Problem(
