@@ -63,11 +63,6 @@ class Answering(Struct):
         if self.ack and (self.wait or self.value):
             raise Problem(422, f"'ack=none' answers at once, so it cannot be combined with '{other}'", field="ack")
 
-    @property
-    def patience(self) -> float | None:
-        """For how many seconds the client waits until its increments are applied; None if it does not."""
-        return None if self.wait is None else self.timeout
-
     def check(self, caller: Caller) -> None:
         """Raise a 403 if the caller may not see totals, and wants to."""
         if self.value and not caller.may_read:
@@ -419,11 +414,10 @@ class IncrementRoutes:
 
     async def _applied(self, call: Call, drafts: list[Draft], asks: Answering) -> Mapping[str, Note] | None:
         """The notes of their receipts, if it is to wait until they are applied, and they are while the key is valid."""
-        if asks.patience is None:
+        if asks.wait is None:
             return None
-        notes = await self._waits.applied(
-            [draft.id for draft in drafts], asks.patience, gone=partial(has_gone, call.request)
-        )
+        gone = partial(has_gone, call.request)
+        notes = await self._waits.applied([draft.id for draft in drafts], asks.timeout, gone)
         return notes if call.caller.is_valid() else None
 
 
