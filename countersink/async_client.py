@@ -4,7 +4,7 @@ import _thread
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, cast
@@ -137,7 +137,7 @@ class AsyncClient:
         """Some counters, or all under the prefix: their values now, and each change, see `Client.watch`."""
         signs = self._client.signs(*names, prefix=prefix)
         while True:
-            if counter := await _apart(partial(next, signs)):
+            if counter := await self._next(signs):
                 yield counter
 
     async def export(self, job: str) -> AsyncIterator[bytes]:
@@ -146,6 +146,9 @@ class AsyncClient:
         while token is not None:
             lines, token = await self._run(self._client.export_chunk, job, token)
             yield lines
+
+    async def _next(self, signs: Iterator[Counter | None]) -> Counter | None:
+        return await _apart(partial(next, signs))
 
     async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
