@@ -63,7 +63,7 @@ def watch(transport: Transport, path: str, patience: float) -> Iterator[Counter 
         except RejectedError:
             raise
         except Exception as error:
-            raise RejectedError(f"{transport.shown} does not answer as Countersink does: is the URL right?") from error
+            raise RejectedError(transport.stranger()) from error
 
 
 def _may_try_again(transport: Transport, error: UnavailableError, retries: Retries, left: float) -> bool:
@@ -409,10 +409,9 @@ class Client:
         try:
             return read(answer)
         except Exception as error:
-            shown = self._transport.shown
-            foreign = RejectedError(f"{shown} does not answer as Countersink does: is the URL right?")
-            foreign.id, foreign.maybe_accepted = id_, True
-            raise foreign from error
+            stranger = RejectedError(self._transport.stranger())
+            stranger.id, stranger.maybe_accepted = id_, True
+            raise stranger from error
 
     def _patient(self, usual: float) -> float:
         return usual if self._patience is None else self._patience

@@ -479,9 +479,8 @@ class Sender:
             if (refused and isinstance(error, RejectedError)) or error.status == TOO_MANY:
                 return self._refused(batch, error)
             self._failed(batch, error)
-        except Exception:  # another program answers, such as a captive portal
-            there, name = self._transport.shown, self._transport.name
-            self._failed(batch, UnavailableError(f"{there} does not answer as {name} does: is the URL right?"))
+        except Exception:  # in reading the answer
+            self._failed(batch, UnavailableError(self._transport.stranger()))
         else:
             self._retries, self._pause = Retries(), NONE
             self._refusals = 0

@@ -18,9 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import ceil
 from socket import SHUT_RDWR, socket
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from countersink.calls import Increment
 from countersink.rules import flaw_of_delta, flaw_of_id, flaw_of_name, flaw_of_prefix
 
 TURN: Final = 0.02
@@ -85,12 +86,6 @@ class _RefusedError(Exception):
         self.field = field
 
 
-class _Increment(NamedTuple):
-    counter: str
-    delta: int
-    id: str | None
-
-
 class _Counts:
     """The totals, and what was used: ids of each counter, keys of batches, keys of changes."""
 
@@ -128,7 +123,7 @@ class _Counts:
                 "updated_at": self._updated.get(name),
             }
 
-    def count(self, items: Sequence[_Increment], key: str | None = None) -> int:
+    def count(self, items: Sequence[Increment], key: str | None = None) -> int:
         """Count what was not counted before, and return how much was: by its id, or by the key, which stands for all
         increments without an id. If an id or the key was used for something else, nothing counts.
         """
@@ -271,18 +266,18 @@ def _count_one(counts: _Counts, name: str, body: bytes, query: Query, key: str |
     fields = _fields(_json(body) if body else {}, {"delta", "id"})
     if by := query.get("by"):
         fields = _fields({**fields, "delta": _whole(by[0], "by")}, {"delta", "id"})
-    second = counts.count([_Increment(name, fields.get("delta", 1), fields.get("id", key))])
+    second = counts.count([Increment(name, fields.get("delta", 1), fields.get("id", key))])
     answer = {"accepted": 1, "receipt": "testing"} | ({"duplicate": True} if second else {})
     return _waited(counts, answer, query, [name])
 
 
 def _count_many(counts: _Counts, body: bytes, query: Query, key: str | None) -> tuple[int, Object]:
-    items: list[_Increment] = []
+    items: list[Increment] = []
     rejected: list[Object] = []
     for place, found in _items(body):
         try:
             fields = _fields(found, {"counter", "delta", "id"}, "counter")
-            items.append(_Increment(fields["counter"], fields.get("delta", 1), fields.get("id")))
+            items.append(Increment(**fields))
         except _RefusedError as error:
             rejected.append({**place, "reason": str(error)})
     if not items:

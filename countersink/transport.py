@@ -66,11 +66,6 @@ def flaw_of_scheme(shown: str, error: Exception) -> str | None:
     return None
 
 
-def asks_for_tls(body: bytes) -> bool:
-    """Whether this is how a server answers that wanted TLS."""
-    return any(words in body for words in _WANTS_TLS)
-
-
 def wants_tls(shown: str) -> str:
     return f"{shown} speaks TLS: write {shown.replace('http://', 'https://', 1)}"
 
@@ -221,7 +216,8 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
         for connection in list(self._busy):
-            _shut(connection)
+            with contextlib.suppress(OSError, AttributeError):  # ends what another thread waits for
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def attempt(self, request: Request, seconds: float) -> Answer:
         """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not. Both say whether
@@ -256,19 +252,19 @@ class Transport:
         """The lines of an answer that need not end, on a connection of its own. Raises what `attempt` raises, and
         `UnavailableError` if nothing comes for `silence` seconds.
         """
-        connection = self._connection()
         try:
-            self._connect(connection, silence)
-            response = self._begin(connection, request, silence)
-            if response.status != 200:  # noqa: PLR2004 (OK)
-                self._check(response, _body(response))
-            response.incoming.until = float("inf")
-            yield iter(response.readline, b"")
+            connection = self._connected(silence)
+            try:
+                response = self._begin(connection, request, silence)
+                if response.status != 200:  # noqa: PLR2004 (OK)
+                    self._check(response, _body(response))
+                response.incoming.until = float("inf")
+                yield iter(response.readline, b"")
+            finally:
+                self._busy.discard(connection)
+                connection.close()
         except (HTTPException, OSError, ValueError, AttributeError) as error:
             raise self._failure(error, silence) from error
-        finally:
-            self._busy.discard(connection)
-            connection.close()
 
     def _failure(self, error: Exception, seconds: float, *, maybe_accepted: bool = False) -> RequestError:
         flaw = flaw_of_scheme(self.shown, error)
@@ -285,7 +281,7 @@ class Transport:
         with contextlib.suppress(ValueError):  # what answers may not be Countersink
             answer = Answer(said, {}).object
         detail = self.detail(answer)
-        if detail is None and not self._https and asks_for_tls(said):
+        if detail is None and not self._https and any(words in said for words in _WANTS_TLS):
             raise RejectedError(wants_tls(self.shown), status=status)
         if detail is None:
             detail = f"{self.shown} answered {status} {response.reason}, not as {self.name} does: is the URL right?"
@@ -301,6 +297,10 @@ class Transport:
         refused.maybe_accepted = status >= 500  # noqa: PLR2004 (the fault is on the other side)
         refused.counters = _texts(answer.get("counters"))
         raise refused
+
+    def stranger(self) -> str:
+        """What is wrong if an answer can't be read: another program answers, such as a captive portal."""
+        return f"{self.shown} does not answer as {self.name} does: is the URL right?"
 
     def detail(self, answer: Mapping[str, Any]) -> str | None:
         """Why a request failed, if the service says so."""
@@ -319,9 +319,14 @@ class Transport:
         return None
 
     def _connected(self, seconds: float) -> HTTPConnection:
+        """A new connection, on which nothing is sent yet. It is busy from now on."""
         connection = self._connection()
+        self._busy.add(connection)
         try:
-            self._connect(connection, seconds)
+            if self.closed.is_set():
+                raise ConnectionError("the client is closed")
+            connection.timeout = min(seconds, LONGEST_CONNECT)
+            connection.connect()
         except BaseException:
             self._busy.discard(connection)
             connection.close()
@@ -344,14 +349,6 @@ class Transport:
         else:
             self._idle.append(connection)
         return response, said
-
-    def _connect(self, connection: HTTPConnection, seconds: float) -> None:
-        """Nothing is sent yet. The connection is busy from now on."""
-        self._busy.add(connection)
-        if self.closed.is_set():
-            raise ConnectionError("the client is closed")
-        connection.timeout = min(seconds, LONGEST_CONNECT)
-        connection.connect()
 
     def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> "_Response":
         """Send the request, and read the head of its answer, all in this many seconds."""
@@ -473,15 +470,6 @@ def _body(response: HTTPResponse) -> bytes:
     if response.length:  # http.client does not say that the body ended early
         raise HTTPException("the answer is not complete")
     return b"".join(pieces)
-
-
-def _shut(connection: HTTPConnection) -> None:
-    """End what another thread waits for."""
-    try:
-        if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
 
 
 def _headers_of(response: HTTPResponse) -> dict[str, str]:

@@ -10,7 +10,6 @@ from ingest.accept.new_names import NewNames
 from ingest.accept.publishing import INTERVAL, Publishing, settle_due
 from ingest.accept.spool import Spool
 from ingest.access.door import Door, Doors, is_local
-from ingest.access.origins import Pictures
 from ingest.api import openapi
 from ingest.api.counters import ALL_BY_VALUE, READS, ChangeRoutes, ReadRoutes, render
 from ingest.api.dead_letters import DeadLetterRoutes
@@ -19,15 +18,14 @@ from ingest.api.fleet import FleetRoute
 from ingest.api.increments import IncrementRoutes, Totals
 from ingest.api.jobs import JobRoutes
 from ingest.api.pages import ServiceRoutes
-from ingest.api.pictures import PictureRoutes
+from ingest.api.pictures import PictureRoutes, Pictures
 from ingest.api.receipts import MOST_WAITS, AppliedWaits, ReceiptRoutes, Tracking
 from ingest.api.series import SeriesRoutes
 from ingest.api.watch import LEAST, MOST_PLACES, Watches, WatchRoutes
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import FastPath
 from ingest.http.router import LOG, UNDER_WAY, Routes, refusal
-from ingest.statsd.statsd import Statsd, StatsdSockets
-from ingest.statsd.streams import MOST_STREAMS
+from ingest.statsd.statsd import MOST_STREAMS, Statsd, StatsdSockets
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.jobs import JobResults
 from shared.counters.reader import AllNames, Largest, Reader

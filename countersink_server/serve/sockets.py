@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ingest.access.origins import is_loopback
+from ingest.access.callers import is_loopback
 from ingest.statsd.statsd import StatsdSockets
 from shared.http.server import listen as bound
 from shared.model.errors import SettingsError

@@ -2,7 +2,7 @@
 (`KnownIds`).
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,7 +12,7 @@ from shared.http.shares import Shares, excess_of
 from shared.model.buckets import Monotonic
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.receipts import CLIENT_IDS_REMEMBERED
-from shared.model.words import Increment, Message
+from shared.model.words import Increment, Lately, Message
 from shared.ports.broker import LimitedPublisher
 from shared.runtime.retry import Drain
 
@@ -241,8 +241,7 @@ class KnownIds:
     """What each id stands for. Nothing depends on it but what clients are told."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._known: OrderedDict[int, tuple[bytes | int, Monotonic]] = OrderedDict()
+        self._known: Lately[int, tuple[bytes | int, Monotonic]] = Lately(most)
 
     def check(self, items: Sequence[Increment], now: Monotonic) -> None:
         """Raise a 422 if another delta was accepted under one of these ids. If ids are equal, only the first counts."""
@@ -283,10 +282,7 @@ class KnownIds:
         """Remember the id. Returns whether this is the first use of it."""
         if self._find(id_, now) is not None:
             return False
-        self._known.pop(id_, None)
         self._known[id_] = content, now
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
         return True
 
 

@@ -346,9 +346,6 @@ class Pace:
 # Tells which uses of ids and keys a request made, and how many of them are known to be second ones. Pure.
 
 
-_NO_NOTES: Final[Mapping[str, Note]] = {}
-
-
 class Uses:
     """The uses that a request made. Make it right after its increments were added: others may be added behind them."""
 
@@ -368,7 +365,7 @@ class Uses:
         """How many increments are known to be second uses, once the drafts are durable: by this process, and by the
         notes of their receipts.
         """
-        notes = _NO_NOTES if notes is None else notes
+        notes = notes or {}
         return sum([draft.increments for draft in self._whole if _is_second(draft, notes)]) + sum(
             [_second_in(draft, places, notes) for draft, places in self._items]
         )

@@ -116,7 +116,7 @@ class Publishing:
         """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published.
 
         With the id of a client, its items without ids become one envelope, whose receipt makes the first body win. They
-        have to fit into one, see `fits`.
+        may name `MAX_ENTRIES` counters.
         """
         weight, rest, drafts = max(weight, batch.increments), batch, list[Draft]()
         if whole := bool(envelope_id and batch.sums):
@@ -142,9 +142,6 @@ class Publishing:
         drafts = [self._coalescer.add_whole(batch, envelope_id) for envelope_id, batch in batches]
         self._entered(drafts[-1], tenant, weight)
         return drafts
-
-    def fits(self, batch: Batch) -> bool:
-        return self._coalescer.fits(batch)
 
     def durable(self, draft: Draft, *, awaited: bool = False) -> asyncio.Future[None]:
         """A future that ends when the draft is durable. It has the error of the publish if that is not certain.

@@ -2,20 +2,20 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, NamedTuple, cast
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
-from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from ingest.accept.drafts import Batch
 from ingest.access.keys import TO_READ, Key, KeyRing
-from ingest.access.origins import host_without_port, is_foreign
 from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
@@ -67,6 +67,51 @@ def _signing(secret: str, owner: str) -> blake2b:
 
 
 # Reads who sends a request from its headers. Pure.
+
+
+_OWN: Final = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site of requests that no other site has caused."""
+_HOST: Final = re.compile(r"(?:([a-z0-9._-]+)|\[([0-9a-f:.]+)\])(?::[0-9]{1,5})?")
+
+
+def host_without_port(host: str) -> str:
+    """The name or address in a header Host, in lower case; empty if it is not written as one."""
+    found = _HOST.fullmatch(host.lower())
+    return "" if found is None else found[1] or found[2]
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The address, without a zone, and as one of IPv4 if it stands for such a one; None if the text is no address."""
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or an address always means this machine."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address = address_of(name)
+    return address is not None and address.is_loopback
+
+
+def is_foreign(headers: Mapping[str, str]) -> bool:
+    """Whether the page of another origin made a browser send this request."""
+    origin = headers.get("Origin")
+    if origin is not None:
+        return not _is_own(origin, headers.get("Host", ""))
+    return headers.get("Sec-Fetch-Site", "none") not in _OWN
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """A proxy may have ended TLS, so the schemes are not compared."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
 
 
 class Credentials(NamedTuple):
@@ -157,10 +202,8 @@ def _address_in(word: str) -> str | None:
 
 
 def _is_in(address: str, networks: Sequence[Network]) -> bool:
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in network for network in networks)
+    found = address_of(address)
+    return found is not None and any(found in network for network in networks)
 
 
 # The sender of a request, as far as it is known, and the counters, ids, receipts and jobs that it may use.
@@ -329,12 +372,6 @@ class Caller(NamedTuple):
     def job(self, id_: str) -> str:
         """The stored form of a job's id. Ids have no slash."""
         return f"{self.owner}/{id_}" if self.owner else id_
-
-
-CALLER: Final["web.RequestKey[Caller]"] = (
-    web.RequestKey("caller", Caller) if hasattr(web, "RequestKey") else cast("Any", "caller")  # before aiohttp 3.14
-)
-"""Handlers find the caller in the request under this key."""
 
 
 def check_name(key: Key, name: str) -> None:

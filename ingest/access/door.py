@@ -11,15 +11,24 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from ingest.access.callers import Caller, Credentials, check_name, client_of, credentials_in, trusts
+from ingest.access.callers import (
+    Caller,
+    Credentials,
+    address_of,
+    check_name,
+    client_of,
+    credentials_in,
+    is_loopback,
+    trusts,
+)
 from ingest.access.google_tokens import GoogleTokens, UnverifiedError, is_token, refuse, refuse_account
 from ingest.access.keys import PUBLISHABLE_KEY, SCOPES, Key, KeyRing, Need
-from ingest.access.origins import ASKED, COUNTERS, PREFLIGHT, Pictures, is_address, is_loopback
 from ingest.access.rates import Public
 from ingest.api.counters import DEFAULT_LISTED, MOST_LISTED
+from ingest.api.pictures import Pictures
 from ingest.api.routes import SCRIPT, WITHOUT_KEY, Target, find
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import target_of
+from ingest.http.requests import COUNTERS, target_of
 from shared.config.settings import Settings
 from shared.http.shares import peer_of, tenant_of
 from shared.model.errors import amount
@@ -35,6 +44,9 @@ MOST_SAID: Final = 1_024
 """Characters: a caller is not remembered if the headers that identify it are longer."""
 TELL: Final = 60.0
 """Seconds between two lines of the log that say why a token was refused."""
+PREFLIGHT: Final = "OPTIONS"
+ASKED: Final = frozenset({"GET", "POST"})
+"""The methods that pages of other sites may use."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
 NOT_HTTP: Final = find(UNKNOWN, "/")
@@ -191,7 +203,7 @@ class Door:
         here makes browsers take our answers for its own. Browsers always send Host.
         """
         host = said.host
-        if host is None or is_loopback(host) or host in self._hosts or (not self.is_local and is_address(host)):
+        if host is None or is_loopback(host) or host in self._hosts or (not self.is_local and address_of(host)):
             return
         other = "localhost" if self.is_local else "its address"
         raise Problem(

@@ -5,7 +5,7 @@ import logging
 import math
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
+from typing import Any, Final, NoReturn, TypeGuard
 
 import aiohttp
 
@@ -50,12 +50,6 @@ class UnverifiedError(Problem):
         self.token = token
 
 
-class Identity(NamedTuple):
-    account: str
-    ends: float
-    """When the token expires, in seconds since 1970."""
-
-
 class GoogleTokens:
     """The tokens that were verified, until they expire. To find one again costs one look-up."""
 
@@ -72,14 +66,16 @@ class GoogleTokens:
         self._audiences = audiences
         self._certificates = Certificates(certificates, clock)
         self._clock = clock
-        self._known: Lately[str, Identity] = Lately(MOST_TOKENS)
+        self._known: Lately[str, tuple[str, float]] = Lately(MOST_TOKENS)
 
-    def find(self, token: str) -> Identity:
-        """Raises `UnverifiedError` if it was not verified, or has expired since."""
-        found = self._known.get(token)
-        if found is None or found.ends <= self._clock.now():
+    def find(self, token: str) -> tuple[str, float]:
+        """Whose token it is, and when it expires, in seconds since 1970. Raises `UnverifiedError` if it was not
+        verified, or has expired since.
+        """
+        account, ends = self._known.get(token, ("", 0.0))
+        if ends <= self._clock.now():
             raise UnverifiedError(token)
-        return found
+        return account, ends
 
     async def verify(self, token: str, accounts: Collection[str]) -> None:
         """Verify a token, and remember whose it is if it is one of these accounts'. Raises the `Problem` or
@@ -109,7 +105,7 @@ class GoogleTokens:
             refuse(f"Google has not verified that {account[:_LONGEST_TOLD]} is the account of this token")
         if account not in accounts:
             refuse_account(account)
-        self._known[token] = Identity(account, ends)
+        self._known[token] = account, ends
 
     def _checked(self, token: str) -> tuple[str, float]:
         """The id of the certificate that it needs, and when it expires. Raises a `Problem` if it can't be a good one:

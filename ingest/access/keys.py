@@ -419,15 +419,13 @@ class KeyRing:
             scope: frozenset(origin for key in self._keys.values() if scope in key.may for origin in key.origins)
             for scope in SCOPES
         }
-        sending, reading = self._buckets, self._readers
-        self._buckets, self._readers = {}, {}
+        sending, reading, quotas = self._buckets, self._readers, self._quotas
+        self._buckets, self._readers, self._quotas = {}, {}, {}
         for key in self._keys.values():
             if key.rate is not None:
                 self._buckets[key.id] = self._renewed(sending, key, "sends", "increments")
                 if key.publishable:
                     self._readers[key.id] = self._renewed(reading, key, "reads", "counters")
-        quotas, self._quotas = self._quotas, {}
-        for key in self._keys.values():
             if key.publishable:
                 most = NEW_AN_HOUR if key.max_new is None else key.max_new
                 old = quotas.get(key.id)

@@ -23,6 +23,7 @@ from ingest.http.requests import Call, Query, Reply
 from ingest.parsing import parse
 from ingest.parsing.parse import MOST_IN_BATCH, BodyError
 from shared.counters.reader import Reader
+from shared.http.front import has_gone
 from shared.model.errors import CountersinkError
 from shared.model.receipts import Note
 from shared.model.words import ALL_DELTAS, Increment, Reading
@@ -61,11 +62,6 @@ class Answering(Struct):
         other = "wait" if self.wait else "return"
         if self.ack and (self.wait or self.value):
             raise Problem(422, f"'ack=none' answers at once, so it cannot be combined with '{other}'", field="ack")
-
-    @property
-    def patience(self) -> float | None:
-        """For how many seconds the client waits until its increments are applied; None if it does not."""
-        return None if self.wait is None else self.timeout
 
     def check(self, caller: Caller) -> None:
         """Raise a 403 if the caller may not see totals, and wants to."""
@@ -286,7 +282,7 @@ class IncrementRoutes:
         asks.check(caller)
         try:
             read = partial(parse.single, by=asks.by, allowed=caller.deltas)
-            delta, client_id = await call.bodies.read_one(call.request, read)
+            delta, client_id = await call.bodies.read_one(call.request, caller, read)
         except BodyError:
             metrics.REJECTED.inc()
             raise
@@ -329,7 +325,7 @@ class IncrementRoutes:
         with self.place(caller, asks):
             caller.spend(accepted)
             if key is not None:
-                self._check_whole(parsed.batch)
+                _check_whole(parsed.batch)
             with self._new_names.trial(caller.new) as trial:
                 if refused := await self._refuse_new(parsed, key, trial):
                     metrics.REJECTED.inc(refused)
@@ -350,7 +346,7 @@ class IncrementRoutes:
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await bodies.read_many(call.request, parse, quick)
+            parsed, size = await bodies.read_many(call.request, call.caller, parse, quick)
         except BodyError:
             metrics.REJECTED.inc()
             raise
@@ -418,21 +414,11 @@ class IncrementRoutes:
 
     async def _applied(self, call: Call, drafts: list[Draft], asks: Answering) -> Mapping[str, Note] | None:
         """The notes of their receipts, if it is to wait until they are applied, and they are while the key is valid."""
-        if asks.patience is None:
+        if asks.wait is None:
             return None
-        notes = await self._waits.applied([draft.id for draft in drafts], asks.patience, gone=call.gone)
+        gone = partial(has_gone, call.request)
+        notes = await self._waits.applied([draft.id for draft in drafts], asks.timeout, gone)
         return notes if call.caller.is_valid() else None
-
-    def _check_whole(self, batch: Batch) -> None:
-        """Raise a 413 if the items without ids do not fit into one envelope."""
-        plain, _ = batch.apart()
-        if not self._publishing.fits(plain):
-            raise Problem(
-                413,
-                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, and this one names"
-                f" {len(plain.sums)}: send several batches, each with its own key",
-                field="Idempotency-Key",
-            )
 
 
 def add_one(publishing: Publishing, caller: Caller, name: str, delta: int, client_id: str | None) -> Draft:
@@ -459,3 +445,14 @@ def _checked(caller: Caller, asks: Answering, parse: Callable[[bytes], Found], b
 
 def _accepted(body: bytes) -> Reply:
     return Reply(body, ACCEPTED)
+
+
+def _check_whole(batch: Batch) -> None:
+    """Raise a 413 if the items without ids do not fit into one envelope."""
+    if len(batch.sums) > MAX_ENTRIES:
+        raise Problem(
+            413,
+            f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, and this one names"
+            f" {len(batch.sums)}: send several batches, each with its own key",
+            field="Idempotency-Key",
+        )

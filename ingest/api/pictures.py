@@ -4,20 +4,52 @@ import re
 import unicodedata
 from hashlib import sha256
 from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import unquote
 from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 from msgspec import Meta, Struct
 
 from ingest.accept.publishing import Publishing
-from ingest.access.origins import Pictures
 from ingest.api.fields import Id, Name
 from ingest.api.increments import IncrementRoutes
 from ingest.http.problems import Problem
-from ingest.http.requests import Call, File
+from ingest.http.requests import COUNTERS, Call, File
 from shared.counters.reader import Reader
 from shared.http.answers import PUBLIC, line
 from shared.model.words import flaw_of_id, flaw_of_name
+
+# Which counters are shown as pictures. Pure.
+
+
+PIXEL: Final = "/pixel.gif"
+BADGES: Final = ("/badge.svg", "/badge.json")
+
+
+class Pictures(NamedTuple):
+    """The prefixes of the counters, from COUNTERSINK_PIXELS and COUNTERSINK_BADGES."""
+
+    pixels: tuple[str, ...] = ()
+    badges: tuple[str, ...] = ()
+
+    def show(self, path: str) -> bool:
+        """Whether pages of all sites may show this. `path` is as it was sent."""
+        return self.has_pixel(path) or self.has_badge(path)
+
+    def has_pixel(self, path: str) -> bool:
+        return bool(self.pixels) and path.endswith(PIXEL) and _named(path, self.pixels)
+
+    def has_badge(self, path: str) -> bool:
+        return bool(self.badges) and path.endswith(BADGES) and _named(path, self.badges)
+
+
+def _named(path: str, prefixes: tuple[str, ...]) -> bool:
+    name, slash, part = path.removeprefix(COUNTERS).partition("/")
+    return path.startswith(COUNTERS) and bool(slash) and "/" not in part and unquote(name).startswith(prefixes)
+
+
+# How a badge looks. Pure.
+
 
 BADGE_AGE: Final = 30
 """Seconds for which browsers and proxies keep a badge. Its stored part may be as old already."""
@@ -132,6 +164,9 @@ def _text(text: str, begin: int, background: str) -> str:
         f'<text x="{begin + _PADDING}" y="14" fill="#{color}" textLength="{max(_width(text), 1)}"'
         f' lengthAdjust="spacingAndGlyphs">{escape(text)}</text>'
     )
+
+
+# The handlers, and what they take and give.
 
 
 class PixelAsks(Struct):

@@ -10,13 +10,13 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from msgspec import Meta, Struct, field
 
-from ingest.access.origins import SHARED
 from ingest.api.counters import check_asked_names, check_prefix
 from ingest.api.fields import Header, Name, Prefix
 from ingest.http.problems import Problem
 from ingest.http.requests import Call
 from shared.counters.reader import AllNames, Reader
 from shared.http.answers import SECURE
+from shared.http.front import told_when_it_leaves
 from shared.http.shares import FairLock, Places
 from shared.model.errors import TransientError
 from shared.model.words import Reading, pages
@@ -301,10 +301,10 @@ class WatchRoutes:
                 await self._watches.begin(watch)
             if call.only_head:
                 return web.Response(headers=_HEADERS)
-            response = web.StreamResponse(headers=_HEADERS | call.request.get(SHARED, {}))
+            response = web.StreamResponse(headers={**_HEADERS, **call.shows})
             with (
                 self._watches.open(watch),
-                call.told_when_it_leaves(watch.leave),
+                told_when_it_leaves(call.request, watch.leave),
                 suppress(ConnectionError),  # the client has gone
             ):
                 await self._write(await response.prepare(call.request), watch, last, call.caller.ends)

@@ -7,13 +7,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 from aiohttp import web
 
-from ingest.access.callers import CALLER
+from ingest.access.callers import Caller
 from ingest.http.problems import Problem
 from ingest.parsing.parse import BodyError
 from shared.http.shares import FairLock, Shares
@@ -30,15 +29,8 @@ _PART: Final = 4
 TOO_LARGE: Final = 413
 
 
-class Coding(NamedTuple):
-    stream: Callable[[], Any]
-    """Makes what decompresses: it has `decompress(body, most)`, `eof` and `unused_data`, as in zlib and lzma."""
-    error: type[Exception]
-    """What that raises if the body is not valid."""
-
-
-_GZIP: Final = Coding(partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error)
-_CODINGS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": Coding(zlib.decompressobj, zlib.error)}
+_CODINGS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""The content codings, with what zlib calls their format."""
 CODINGS: Final = tuple(name for name in _CODINGS if not name.startswith("x-"))
 """The content codings that clients are told to use."""
 
@@ -72,10 +64,10 @@ def unpacked(body: bytes, coding: str, most: int) -> bytes:
             field="Content-Encoding",
             headers={"Accept-Encoding": ", ".join(CODINGS)},
         )
-    stream = _CODINGS[coding].stream()
+    stream = zlib.decompressobj(_CODINGS[coding])
     try:
-        decoded: bytes = stream.decompress(body, most + 1)
-    except _CODINGS[coding].error:
+        decoded = stream.decompress(body, most + 1)
+    except zlib.error:
         raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
     if len(decoded) > most:
         raise too_large(most, f" or {RATIO} times as large as it is when compressed")
@@ -168,18 +160,22 @@ class Bodies(Shares):
         self._lock = FairLock()
         self._refused = RefusedWork(MOST_BODIES_REFUSED * limit, time.monotonic)
 
-    async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
+    async def read_one(self, request: web.BaseRequest, caller: Caller, parse: Callable[[bytes], T]) -> T:
         limit = min(MOST_OF_ONE, self.largest)
-        with self._reserving(request) as reserved:
+        with self._reserving(caller) as reserved:
             return (await self._read(request, reserved, limit, parse, slow=SMALL_OF_ONE))[0]
 
     async def read_many(
-        self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
+        self,
+        request: web.BaseRequest,
+        caller: Caller,
+        parse: Callable[[bytes], T],
+        quick: Callable[[bytes], T | None] | None = None,
     ) -> tuple[T, int]:
         """What `parse` returns for the body of a batch, and the size of the body after decompression. `quick` is tried
         first: it returns the same, or None, and takes less time.
         """
-        with self._reserving(request) as reserved:
+        with self._reserving(caller) as reserved:
             return await self._read(request, reserved, self.largest, parse, slow=SMALL, quick=quick)
 
     def check(self, tenant: str, size: int) -> None:
@@ -243,11 +239,11 @@ class Bodies(Shares):
         return length
 
     @contextmanager
-    def _reserving(self, request: web.BaseRequest) -> "Iterator[_Reserved]":
-        reserved = _Reserved(self, request[CALLER].tenant)
+    def _reserving(self, caller: Caller) -> "Iterator[_Reserved]":
+        reserved = _Reserved(self, caller.tenant)
         try:
             yield reserved
-            request[CALLER].check_key()  # the body, or a turn to parse it, may have taken long
+            caller.check_key()  # the body, or a turn to parse it, may have taken long
         finally:
             if reserved.bytes:
                 self.leave(reserved.tenant, reserved.bytes)

@@ -69,7 +69,6 @@ class Asker(NamedTuple):
 
 class Request(NamedTuple):
     target: Target
-    route: str
     head: Head
     names: Collection[str]
     """Counters that it may make."""
@@ -133,13 +132,13 @@ class FastPath:
             path, _, query = target.decode().partition("?")
             asked = find(method.decode(), path, query)
             if method == b"GET" and not body and not _has_public_key(query, head.said):
-                return Request(asked, asked.label, head, (), self._reading(asked, found[1], Query(query), head))
+                return Request(asked, head, (), self._reading(asked, found[1], Query(query), head))
             if method == b"POST" and found[1] is not None and found[2] is None and len(body) <= SMALL:
                 name = name_of(found[1].decode())
                 delta, client_id = parse.single(body, None)
                 client_id = head.key if client_id is None else client_id
                 take = partial(self._count, name, delta, client_id)
-                return Request(asked, POST, head, (name,), take, client_id is None)
+                return Request(asked, head, (name,), take, client_id is None)
         except (BodyError, Problem):
             pass
         return None
@@ -150,7 +149,7 @@ class FastPath:
             return None
         names = () if self._new_names is None else parsed.batch.by_counter()
         take = partial(self._count_many, head, parsed.batch, len(body))
-        return Request(_MANY, _BATCH, head, names, take, is_usual=False)  # a draft may keep the batch
+        return Request(_MANY, head, names, take, is_usual=False)  # a draft may keep the batch
 
     def _reading(self, asked: Target, name: bytes | None, query: Query, head: Head) -> Callable[[Asker], None]:
         if name is None:
@@ -161,7 +160,7 @@ class FastPath:
         return partial(self._read_soon, counter, age, alone)
 
     def begin(self, request: Request, front: Front) -> bytes | bool:
-        target, route, head, names, take, _ = request
+        target, head, names, take, _ = request
         if self._log.left or not (self._new_names is None or all(map(self._new_names.knows, names))):
             return False
         begun = perf_counter()
@@ -173,7 +172,7 @@ class FastPath:
             return False
         except Exception as error:
             problem = problem_of(error)
-            answered(route, problem.status, begun)
+            answered(target.label, problem.status, begun)
             return problem.written()
         return True
 
@@ -196,8 +195,9 @@ class FastPath:
         key = "" if head.key is None else caller.batch_id(head.key, batch.apart()[0].content)
         with self._bodies.judging(caller.tenant, size, increments):
             drafts = self._publishing.add_batch(batch, caller.tenant, weight_of(increments, size), key)
-        told = partial(_told_many, increments, receipt_of(caller, drafts), Uses(drafts, keyed))
-        self._publishing.all_durable(drafts).add_done_callback(partial(_answer, asker, _BATCH, told))
+        receipt, uses = receipt_of(caller, drafts), Uses(drafts, keyed)
+        told = partial(_answer, asker, _BATCH, lambda: accepted_many(increments, receipt, uses.second()))
+        self._publishing.all_durable(drafts).add_done_callback(told)
 
     def _read_soon(self, counter: str, age: float | None, alone: Callable[[Asker], None], asker: Asker) -> None:
         """Read it with all that is asked for in this turn of the event loop. Their one look begins after the last of
@@ -240,10 +240,6 @@ def _has_public_key(query: str, said: Credentials) -> bool:
 def answered(route: str, status: int, *begun: float) -> None:
     """Count requests that began then, by `perf_counter`, and are answered now."""
     metrics.REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe_since(begun, perf_counter())
-
-
-def _told_many(increments: int, receipt: str, uses: Uses) -> bytes:
-    return accepted_many(increments, receipt, uses.second())
 
 
 def _answer(asker: Asker, route: str, told: Callable[[], bytes] | None, done: asyncio.Future[Any]) -> None:

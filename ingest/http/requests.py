@@ -3,8 +3,7 @@
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -16,10 +15,11 @@ from multidict import CIMultiDictProxy
 from ingest.access.callers import Caller
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
-from shared.http.front import has_gone, told_when_it_leaves
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import flaw_of_id, flaw_of_name
 
+COUNTERS: Final = "/v1/counters/"
+"""How the paths of counters begin."""
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
 _DECIMAL: Final = frozenset("0123456789.+-eE")
 
@@ -170,16 +170,18 @@ class File(NamedTuple):
 
 
 class Call:
-    """The caller, and what its route does not declare of a request as a parameter. Only streams use `request`, and what
-    reads the body from `bodies`.
+    """The caller, and what its route does not declare of a request as a parameter. Only what reads the body from
+    `bodies`, streams, or waits, uses `request`.
     """
 
-    __slots__ = ("bodies", "caller", "request")
+    __slots__ = ("bodies", "caller", "request", "shows")
 
-    def __init__(self, request: web.BaseRequest, caller: Caller, bodies: Bodies) -> None:
+    def __init__(self, request: web.BaseRequest, caller: Caller, bodies: Bodies, shows: Mapping[str, str]) -> None:
         self.request = request
         self.caller = caller
         self.bodies = bodies
+        self.shows = shows
+        """The headers with which the page of another site sees the answer. Only a stream has to send them itself."""
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
@@ -189,13 +191,6 @@ class Call:
     def only_head(self) -> bool:
         """Whether the method is HEAD: the answer's body is not sent."""
         return self.request.method == "HEAD"
-
-    def gone(self) -> bool:
-        return has_gone(self.request)
-
-    def told_when_it_leaves(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
-        """In this context, `tell` is called when the client seems to hang up."""
-        return told_when_it_leaves(self.request, tell)
 
     def cached(self, body: bytes, headers: Mapping[str, str]) -> File:
         """An answer, or a 304 if the client has the one with its `ETag`."""

@@ -12,20 +12,18 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakSet
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import web
 from msgspec import Struct
 
-from ingest.access.callers import CALLER, NONE, Caller, credentials_in
-from ingest.access.door import NOT_HTTP, Door
-from ingest.access.origins import COUNTERS, shared
+from ingest.access.callers import NONE, Caller, credentials_in
+from ingest.access.door import ASKED, NOT_HTTP, PREFLIGHT, Door
 from ingest.api.fields import Age, Body, read_body, read_parameters
 from ingest.api.routes import ADMIN, OTHER, ROUTES, Route, Target, find
 from ingest.http.bodies import Bodies
 from ingest.http.fast_path import answered
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Call, File, Query, Reply, encode, name_of, target_of
-from shared.http.answers import HEADS, JSON, line, written
+from ingest.http.requests import COUNTERS, Call, File, Query, Reply, encode, name_of, target_of
+from shared.http.answers import JSON, SECURE, line
 from shared.http.front import Front, Handler, front_of
 from shared.http.server import HttpServer
 from shared.runtime import metrics
@@ -136,6 +134,30 @@ def refusal(door: Door, status: int, detail: str, front: Front) -> bytes:
     return problem.written()
 
 
+# Tells browsers that a page of another origin may send a request and see its answer (CORS).
+
+
+REMEMBERED: Final = 600
+"""Seconds for which a browser need not ask again."""
+_MAY: Final = {
+    "Access-Control-Allow-Headers": "Authorization, Last-Event-ID, Content-Type, Content-Encoding, Idempotency-Key, "
+    "traceparent, tracestate, "
+    "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
+    "Access-Control-Max-Age": str(REMEMBERED),
+    **SECURE,
+}
+
+
+async def _may_ask(request: web.BaseRequest) -> web.Response:
+    """The answer to a browser that asks whether a page may send a request."""
+    asked = request.headers["Access-Control-Request-Method"]
+    return web.Response(status=204, headers={**_MAY, "Access-Control-Allow-Methods": asked})
+
+
+def _headers(origin: str) -> Mapping[str, str]:
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "Retry-After", "Vary": "Origin"}
+
+
 # The way itself.
 
 
@@ -167,48 +189,55 @@ class Routes:
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             target, said = find(request.method, *target_of(request)), credentials_in(request.headers)
-            front = front_of(request)
-            handler: Handler = partial(self._in_span if self._traces else self._answer, target)
-            if public and target.route is not None and target.route.where == ADMIN:
-                handler = _elsewhere(_ON_ADMIN_PORT).answer
+            front, page = front_of(request), door.shares_with(target, said)
+            shows = _headers(page) if page else {}
+            caller: Caller | None = None
+            handler: Handler
             try:
-                caller = request[CALLER] = await door.admit(target, said, "" if front is None else front.peer)
+                caller = await door.admit(target, said, "" if front is None else front.peer)
                 if front is not None:
                     front.tenant = caller.tenant
                     if front.is_crowded and not _has_place(target):
                         raise _full()
+                if public and target.route is not None and target.route.where == ADMIN:
+                    raise _elsewhere(_ON_ADMIN_PORT)
+                call = Call(request, caller, self._bodies, shows)
+                handler = partial(self._in_span if self._traces else self._answer, target, call)
             except Exception as error:
                 handler = problem_of(error).answer
-            if page := door.shares_with(target, said):
-                handler = shared(handler, page)
+            if page and target.method == PREFLIGHT and said.asks_for in ASKED:
+                handler = _may_ask
             if target.route is not None and target.route.streams:
-                return await _stream(request, handler, front)
-            return await _request(request, handler, target)
+                response = await _stream(request, handler, front)
+            else:
+                response = await _request(request, handler, target, caller)
+            response.headers.update(shows)
+            return response
 
         return answer
 
-    async def _in_span(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+    async def _in_span(self, target: Target, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         """Answer it. A request whose `traceparent` is sampled has a span, unless it is a stream. The door is in front,
         so nobody who may not send the request can cause spans.
         """
         context = REQUEST.get()
         parent = sampled_in(request.headers.get("traceparent", ""))
         if self._traces is None or context is None or parent is None:
-            return await self._answer(target, request)
+            return await self._answer(target, call, request)
         span = self._traces.request(parent, target.method, target.label)
         if span.trace.sampled:
             context.span = span.trace
         try:
-            response = await self._answer(target, request)
+            response = await self._answer(target, call, request)
         except BaseException as error:
             span.end(error)
             raise
         span.end(status=response.status)
         return response
 
-    async def _answer(self, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, target: Target, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            query, caller = Query(target.query), request[CALLER]
+            query, caller = Query(target.query), call.caller
             if caller.in_query:
                 query.all("key")
             is_counter = target.path.startswith(COUNTERS)
@@ -218,13 +247,12 @@ class Routes:
             if target.route is None:
                 raise _not_there(target.methods, is_counter=is_counter)
             handler, asks, body = self._handled[target.route]
-            call = Call(request, caller, self._bodies)
             if asks is None:
                 query.done()
             else:
                 given.append(read_parameters(asks, query, request.headers))
             if body is not None:
-                given.append(await self._bodies.read_one(request, partial(read_body, body)))
+                given.append(await self._bodies.read_one(request, caller, partial(read_body, body)))
             response = _answer_of(await handler(call, *given))
             if caller.public is not None and target.need.reads:
                 response.headers.setdefault("Cache-Control", _kept(given, caller))
@@ -252,7 +280,9 @@ def _full() -> Problem:
     return Problem(503, "too many clients are connected: try again later", headers={"Retry-After": "1"}, close=True)
 
 
-async def _request(request: web.BaseRequest, handler: Handler, target: Target) -> web.StreamResponse:
+async def _request(
+    request: web.BaseRequest, handler: Handler, target: Target, caller: Caller | None
+) -> web.StreamResponse:
     begun, logged = perf_counter(), LOG.takes()
     UNDER_WAY.handled += 1
     token = REQUEST.set(RequestContext(request.headers))
@@ -264,7 +294,7 @@ async def _request(request: web.BaseRequest, handler: Handler, target: Target) -
                 target,
                 response.status,
                 perf_counter() - begun,
-                caller=request.get(CALLER),
+                caller=caller,
                 version=f"{request.version.major}.{request.version.minor}",
                 agent=request.headers.get("User-Agent", ""),
             )
@@ -284,39 +314,6 @@ async def _stream(request: web.BaseRequest, handler: Handler, front: Front | Non
         UNDER_WAY.streams -= 1
 
 
-class Answer(web.Response):
-    """A JSON answer. For a plain request the head is a constant with the length and the date filled in, since aiohttp
-    takes as long to build headers as everything else takes. For other requests aiohttp writes it.
-    """
-
-    _written = False
-
-    def __init__(self, body: bytes, status: int = 200) -> None:
-        super().__init__(status=status, body=line(body), headers=JSON)
-        self._bytes = body
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        if self._written:  # aiohttp does again what the front has had done
-            return None
-        transport = request.transport
-        is_usual = len(self.headers) == len(JSON) and self.status in HEADS
-        plain = is_usual and request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
-        if not plain or transport is None or transport.is_closing():
-            return await super().prepare(request)
-        transport.write(written(self.status, self._bytes))
-        self._written = True
-        self._bytes, self.body = b"", None  # not kept for as long as the client does not read
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        if not self._written:
-            await super().write_eof(data)
-
-    @property
-    def keep_alive(self) -> bool | None:
-        return True if self._written else super().keep_alive
-
-
 def _answer_of(reply: Any) -> web.StreamResponse:
     """The answer to aiohttp's request, of what a handler returns: JSON or what becomes JSON, a `Reply`, a `File`, or a
     stream.
@@ -326,9 +323,8 @@ def _answer_of(reply: Any) -> web.StreamResponse:
     if type(reply) is File:
         return web.Response(status=reply.status, body=reply.body or None, headers=reply.headers)
     body, status, headers = reply if type(reply) is Reply else (reply, 200, {})
-    answer = Answer(body if isinstance(body, bytes) else encode(body), status)
-    answer.headers.update(headers)
-    return answer
+    body = body if isinstance(body, bytes) else encode(body)
+    return web.Response(status=status, body=line(body), headers={**JSON, **headers})
 
 
 def _not_there(methods: Mapping[str, Route], *, is_counter: bool) -> Problem:

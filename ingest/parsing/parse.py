@@ -148,26 +148,21 @@ class Parsed:
 
 def single(body: bytes, by: str | None, allowed: Deltas = ALL_DELTAS) -> tuple[int, str | None]:
     """The delta and the id of one increment. Its delta may stand in the query, as `?by=`, instead of the body."""
-    delta, client_id = _single(body, by)
-    if flaw := allowed.flaw_of(delta):
-        name = "delta" if by is None else "by"
-        raise BodyError(422, f"with this key, '{name}' {flaw}", name)
-    return delta, client_id
-
-
-def _single(body: bytes, by: str | None) -> tuple[int, str | None]:
     data = {}
     if body:
         is_form = body[:1] != b"{" and comes_as_form(body)  # JSON is the commonest, and pays no call
         data = _SINGLE.check(fields(body)) if is_form else _SINGLE.read(body)
-    if by is None:
-        return data.get("delta", 1), data.get("id")
-    if "delta" in data:
-        raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
-    if (delta := whole_of(by)) is None:
-        raise BodyError(422, "'by' must be a whole number", "by")
-    if flaw := flaw_of_delta(delta):
-        raise BodyError(422, f"'by' {flaw}", "by")
+    name, delta = "delta", data.get("delta", 1)
+    if by is not None:
+        if "delta" in data:
+            raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
+        name, delta = "by", whole_of(by)
+        if delta is None:
+            raise BodyError(422, "'by' must be a whole number", "by")
+        if flaw := flaw_of_delta(delta):
+            raise BodyError(422, f"'by' {flaw}", "by")
+    if flaw := allowed.flaw_of(delta):
+        raise BodyError(422, f"with this key, '{name}' {flaw}", name)
     return delta, data.get("id")
 
 

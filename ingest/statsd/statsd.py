@@ -1,13 +1,15 @@
-"""Takes StatsD lines from their sockets, sends their sums to the broker, and counts packets that the kernel
-dropped.
+"""Takes StatsD lines from their sockets, in turns that hold up no request, sends their sums to the broker, and counts
+packets that the kernel dropped.
 """
 
 import asyncio
 import logging
 import os
+import re
 import shlex
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,14 +21,162 @@ from ingest.access.door import Door
 from ingest.access.keys import Key
 from ingest.api.routes import find
 from ingest.http.problems import Problem
-from ingest.statsd.streams import PIECE, Intake, Streams, Turns
-from ingest.statsd.tally import StatsdTally
+from ingest.statsd.tally import PREFIX, Intake, StatsdTally
 from shared.config.lists import name_template
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, OverloadedError, SettingsError
 from shared.runtime import metrics
 from shared.runtime.ids import mint
 from shared.runtime.retry import forever
+
+# Limits how much of StatsD is read in one turn of the event loop: a flood of lines must not hold up requests.
+
+
+PIECE: Final = 8_192
+"""Bytes that a sender gets taken before others have their turn."""
+MOST_IN_A_TURN: Final = 16_384
+"""This many bytes of all senders, as pieces, are taken before other work of the process gets a turn: a few
+milliseconds, if the lines are short.
+"""
+
+
+class Turns:
+    """Those who have bytes to take. They take turns, a piece each. There are no shares, as no bytes are refused."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], int]] = deque()
+
+    def wait(self, take: Callable[[], int]) -> None:
+        """Call `take` soon, and again until it returns 0: it takes a piece, and returns how large that was."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        if take not in self._waiting:
+            self._waiting.append(take)
+
+    def _turn(self) -> None:
+        left = MOST_IN_A_TURN
+        try:
+            while self._waiting and left > 0:
+                take = self._waiting.popleft()
+                if size := take():
+                    self._waiting.append(take)
+                left -= size
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._turn)
+
+
+MOST_STREAMS: Final = 100
+"""Connections at once. One more closes the one that has been silent for longest."""
+LONGEST_LINE: Final = 8_192
+"""Bytes of a line. A longer one ends its connection, since nobody knows where the next one begins."""
+_HTTP: Final = re.compile(rb"[!-~]+ \S.* HTTP/[0-9.]+\s*")
+"""The first line of an HTTP request. A page of any site can make a browser send one, with StatsD lines in its body."""
+
+
+class Streams:
+    """Reads lines from connections. It never answers."""
+
+    def __init__(self, intake: Intake, turns: Turns) -> None:
+        self.intake = intake
+        self.turns = turns
+        self._server: asyncio.Server | None = None
+        self._open: dict[_Stream, None] = {}
+        """The connections that have been silent for longest come first."""
+
+    async def start(self, sock: socket.socket) -> None:
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Stream(self), sock=sock)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for stream in [*self._open]:
+            stream.close()
+
+    def spoke(self, stream: "_Stream") -> None:
+        """Called when a connection was made, or has sent something."""
+        self._open.pop(stream, None)
+        self._open[stream] = None
+        if len(self._open) > MOST_STREAMS:
+            next(iter(self._open)).close()
+            metrics.CLOSED.labels("crowded").inc()
+
+    def ended(self, stream: "_Stream") -> None:
+        self._open.pop(stream, None)
+
+
+class _Stream(asyncio.BufferedProtocol):
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(PIECE)
+        self._read = 0
+        """Bytes in the buffer that have to be taken before more are read."""
+        self._line = b""
+        """The line that has begun."""
+        self._spoke = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # of TCP
+        self._streams.spoke(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 (asyncio's)
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        self._streams.spoke(self)
+        self._read = nbytes
+        self._transport.pause_reading()
+        self._streams.turns.wait(self.take)
+
+    def take(self) -> int:
+        """Take what has been read, and read on."""
+        size, self._read = self._read, 0
+        if not size or self._transport is None:
+            return 0
+        lines, end, self._line = (self._line + self._buffer[:size]).rpartition(b"\n")
+        if end and not self._take(lines):
+            self._give_up()
+        elif len(self._line) > LONGEST_LINE:
+            self._streams.intake.refuse()
+            self._give_up()
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+        return size
+
+    def _take(self, lines: bytes) -> bool:
+        """Count lines up to the first one that is none of StatsD. Returns whether all of them are."""
+        lines = lines.lstrip()
+        if lines and not self._spoke:
+            self._spoke = True
+            if _HTTP.fullmatch(lines.partition(b"\n")[0]):
+                self._streams.intake.refuse()
+                return False
+        return self._streams.intake.take(lines, strictly=True)
+
+    def _give_up(self) -> None:
+        """Hang up: nothing that follows is what its sender means."""
+        self._line = b""
+        self.close()
+
+    def eof_received(self) -> None:
+        """Close, which asyncio does. The last line may have no end."""
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
+        self.close()
+
+    def close(self) -> None:
+        """Count what has been read, and the line that has begun, and hang up."""
+        if self._read:
+            self.take()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._streams.ended(self)
+            self._take(self._line)
+            transport.close()
+
 
 # Finds out how many packets the kernel has dropped, since the buffer of a UDP socket was full.
 
@@ -65,7 +215,6 @@ MOST_LINES: Final = 10_000
 """Lines in one batch, so that a backlog is no larger a batch than what others send."""
 NEW_NAME: Final = "new-name"
 KEY: Final = "key"
-PREFIX: Final = "prefix"
 
 
 class StatsdSender:
@@ -194,7 +343,7 @@ class Statsd:
         metrics.STATSD_WAITING.set_function(lambda: self.sender.lines)
         self._udp = sockets.udp
         self._udp.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._udp, self._readable)
+        asyncio.get_running_loop().add_reader(self._udp, self._turns.wait, self.take)
         await self.streams.start(sockets.tcp)
         self._started.set()
 
@@ -231,9 +380,6 @@ class Statsd:
             metrics.STATSD_DROPPED.inc(max(drops - self._drops, 0))
             self._drops = drops
 
-    def _readable(self) -> None:
-        self._turns.wait(self)
-
     def take(self) -> int:
         """Take a packet, or a piece of a large one. Returns its size, which is never 0 of a packet."""
         if self._udp is None:
@@ -261,10 +407,11 @@ class Statsd:
     def _check_prefixes(self, key: Key) -> None:
         template = name_template(self._template)
         if not any(map(template.may_begin_with, key.prefixes)):
+            prefixes = " or ".join(map(repr, key.prefixes))
             raise SettingsError(
                 f"COUNTERSINK_STATSD_KEY: no StatsD line can count, since the key {key.id} may only use counters whose"
-                f" names begin with {_either(key.prefixes)}, and COUNTERSINK_STATSD_NAME={self._template} makes no such"
-                f" name (the name in a line ends at its first ':'). {self._remedy(key)}"
+                f" names begin with {prefixes}, and COUNTERSINK_STATSD_NAME={self._template} makes no such name (the"
+                f" name in a line ends at its first ':'). {self._remedy(key)}"
             )
 
     def _may_use(self, name: str) -> bool:
@@ -284,7 +431,3 @@ class Statsd:
     def _remedy(self, key: Key) -> str:
         setting = f"COUNTERSINK_STATSD_NAME={shlex.quote(key.prefixes[0] + self._template)}"
         return f"Put a prefix of the key before the names, with {setting}, or give the key another prefix"
-
-
-def _either(prefixes: Sequence[str]) -> str:
-    return " or ".join(map(repr, prefixes))

@@ -15,9 +15,8 @@ import statsd as library  # type: ignore[import-untyped] # it has no types
 
 from countersink_server.serve.sockets import Address, listening
 from ingest.access.keys import make
-from ingest.statsd import statsd, streams
-from ingest.statsd.statsd import Statsd
-from ingest.statsd.streams import LONGEST_LINE
+from ingest.statsd import statsd
+from ingest.statsd.statsd import LONGEST_LINE, Statsd
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError, TransientError
 from shared.runtime import metrics
@@ -215,14 +214,14 @@ async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pyt
         while lines.seen() < 20 * 10_000 + 3 * 10_000:
             turn += 1
             await asyncio.sleep(0)
-    assert max(taken.values()) <= streams.MOST_IN_A_TURN + streams.PIECE
+    assert max(taken.values()) <= statsd.MOST_IN_A_TURN + statsd.PIECE
     for _, writer in opened:
         writer.close()
     assert (await lines.totals())["a"] == lines.seen()
 
 
 async def test_the_most_silent_connection_makes_room_for_another(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MOST_STREAMS", 3)
+    monkeypatch.setattr(statsd, "MOST_STREAMS", 3)
     opened = [await asyncio.open_connection(*lines.address) for _ in range(3)]
     opened[0][1].write(b"a:1|c\n")
     await lines.until_seen(1)

@@ -52,11 +52,14 @@ export const json = async (path) => JSON.parse(await text(path), exact);
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
 
 /** Sends a change. The same id sent again changes nothing more. `body` is text, since totals may be large. */
-export async function change(method, path, body = "", id = "") {
+export async function change(method, path, body = "", id = "", longest = LONGEST_WAIT) {
   const headers = { "Content-Type": "application/json", ...(id ? { "Idempotency-Key": id } : {}) };
   const options = { method, headers, ...(body ? { body } : {}) };
-  return JSON.parse((await answerOf(path, options, (answer) => answer.text()))[0] || "null", exact);
+  return JSON.parse((await answerOf(path, options, (answer) => answer.text(), longest))[0] || "null", exact);
 }
+
+/** The same, of an object, with longer to wait. */
+export const send = (path, asked) => change("POST", path, JSON.stringify(asked), "", LONGEST_CHANGE);
 
 /** All pages of an export, as one blob. The browser may keep it on disk. */
 export async function download(path) {
@@ -69,9 +72,5 @@ export async function download(path) {
   } while (token);
   return new Blob(parts, { type: "application/x-ndjson" });
 }
-
-/** Sends a change as JSON, and waits longer for its answer. */
-export const send = async (path, asked) =>
-  JSON.parse((await answerOf(path, { method: "POST", body: JSON.stringify(asked) }, (answer) => answer.text(), LONGEST_CHANGE))[0], exact);
 
 export const counterPath = (name) => `/v1/counters/${encodeURIComponent(name)}`;

@@ -3,12 +3,11 @@
 
 import { ApiError, authorization, key } from "./api.js";
 import { compare, counter } from "./counter.js";
-import { counters } from "./counters.js";
+import { MOST_PINS, counters, hasSlash } from "./counters.js";
 import { docs } from "./docs.js";
 import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
 import { deadLetters } from "./letters.js";
-import { MOST, hasSlash } from "./pins.js";
 import { pipeline } from "./pipeline.js";
 
 const INTERVAL = 2000;
@@ -31,7 +30,7 @@ function found() {
   const [, page = "", name = ""] = path.split("/");
   const chosen = new URLSearchParams(query);
   if (page === "counter" && name) return ["counters", counter(decoded(name), chosen)];
-  if (page === "chart" && chosen.has("name")) return ["counters", compare([...new Set(chosen.getAll("name"))].slice(0, MOST), chosen)];
+  if (page === "chart" && chosen.has("name")) return ["counters", compare([...new Set(chosen.getAll("name"))].slice(0, MOST_PINS), chosen)];
   if (page === "dead-letters") return ["pipeline", deadLetters()];
   if (page === "pipeline") return ["pipeline", pipeline()];
   if (page === "jobs") return ["jobs", jobs()];

@@ -1,10 +1,10 @@
-// The page of all counters: search by a part of the name, live values, rates and trends, the pinned ones first.
+// The page of all counters: search by a part of the name, live values, rates and trends, the pinned ones first. What a
+// reader has chosen for this service, the browser keeps: pinned counters, and whether "/" goes to the search.
 
 import { ApiError, json, key } from "./api.js";
-import { copied, el, inShort, keep, nameLink, number, rate, say, saveCsv, some } from "./dom.js";
-import { hasSlash, pins, turn, turnSlash } from "./pins.js";
-import { Rates } from "./rates.js";
-import { RANGES, sparks } from "./sparks.js";
+import { Rates } from "./chart.js";
+import { change, copied, el, inShort, keep, nameLink, number, rate, say, saveCsv, some } from "./dom.js";
+import { counts, lately } from "./series.js";
 
 const FIRST = 100;
 const MOST = 1000; // the service lists no more in one answer
@@ -205,3 +205,128 @@ function step(title, command) {
   const code = el("code", {}, command);
   return el("section", { class: "card" }, el("h2", {}, title), el("div", { class: "step" }, el("pre", {}, code), copied(code, `Copy: ${title}`)));
 }
+
+// Trends.
+
+const EVERY = 60_000; // milliseconds between two looks at a trend
+const [WIDTH, HEIGHT] = [96, 24];
+
+/** What can be chosen, with the periods that show it, the best first. */
+const RANGES = {
+  day: { label: "24 hours", periods: [["hour", 24]] },
+  week: { label: "7 days", periods: [["hour", 168], ["day", 7]] },
+  month: { label: "30 days", periods: [["day", 30], ["hour", 720]] },
+};
+
+/** A spark line and a trend for each counter in a list, of those that are in sight. `range` tells which of the ranges is chosen. */
+function sparks(range) {
+  const inSight = new Set();
+  let filled = 0;
+  let known = 0;
+  let busy = false;
+  const observer = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) isIntersecting ? inSight.add(target.spark) : inSight.delete(target.spark);
+    work();
+  });
+
+  /** Asks for what is not known or old, one after the other, so that a long list is no load. */
+  async function work() {
+    if (busy) return;
+    busy = true;
+    try {
+      for (const one of inSight) if (one.range !== range() || performance.now() > one.until) await fill(one);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error; // the list itself says that the service is away
+    } finally {
+      busy = false;
+    }
+  }
+
+  async function fill(one) {
+    const asked = range();
+    let found = null;
+    for (const [by, points] of RANGES[asked].periods) {
+      const kept = await counts(one.name, lately(by, 2 * points + 1));
+      if (kept) found = { list: kept.list, points };
+      if (kept) break;
+    }
+    filled += 1;
+    known += Boolean(found);
+    one.range = asked;
+    one.until = performance.now() + EVERY;
+    drawTrend(one, found, RANGES[asked].label);
+  }
+
+  return {
+    work,
+    /** Whether no counter in sight has counts by time. */
+    hasNone: () => filled > 0 && !known,
+    /** The cell of a counter. */
+    cell(name) {
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      const trend = el("span", {}, "");
+      const node = el("td", { class: "spark" }, line, trend);
+      line.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+      line.setAttribute("aria-hidden", "true");
+      line.append(...["area", "line"].map((kind) => {
+        const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        path.setAttribute("class", kind);
+        return path;
+      }));
+      node.spark = { name, line, trend, node, range: "", until: 0 };
+      observer.observe(node);
+      return node;
+    },
+    forget(node) {
+      observer.unobserve(node);
+      inSight.delete(node.spark);
+    },
+  };
+}
+
+/** Compares complete periods: the present one, which has just begun, is drawn only. */
+function drawTrend({ line, trend, node }, known, label) {
+  const { list, points } = known ?? { list: [], points: 0 };
+  const shown = list.slice(-points - 1);
+  const top = Math.max(1, ...shown);
+  const low = Math.min(0, ...shown);
+  const at = (count, index) => `${((index * WIDTH) / points).toFixed(1)} ${(HEIGHT - 1 - ((count - low) / (top - low)) * (HEIGHT - 3)).toFixed(1)}`;
+  const path = known ? `M${shown.map(at).join("L")}` : "";
+  line.children[0].setAttribute("d", path && `${path}L${WIDTH} ${HEIGHT}L0 ${HEIGHT}Z`);
+  line.children[1].setAttribute("d", path);
+  const sum = (some) => some.reduce((total, count) => total + count, 0);
+  const [now, then] = [sum(list.slice(-points - 1, -1)), sum(list.slice(0, points))];
+  say(trend, known ? change(now, then) : "–");
+  node.title = known ? `${number(now)} in ${label}, ${number(then)} in the ${label} before` : "No counts by time are kept for it.";
+}
+
+// What the browser keeps.
+
+const KEPT = "countersink-pins";
+const SLASH = "countersink-slash";
+export const MOST_PINS = 6; // a chart has a colour for each
+
+const pins = () => {
+  try {
+    return [JSON.parse(localStorage.getItem(KEPT) ?? "[]")].flat().map(String).slice(0, MOST_PINS);
+  } catch {
+    return [];
+  }
+};
+
+/** Pins the counter, or takes its pin away. With too many, the one that was pinned first goes. */
+function turn(name) {
+  const others = pins().filter((one) => one !== name);
+  localStorage.setItem(KEPT, JSON.stringify(others.length < pins().length ? others : [...others, name].slice(-MOST_PINS)));
+}
+
+/** Whether the key "/" goes to the search. Who speaks to the computer, and so presses keys by accident, turns it off. */
+export const hasSlash = () => {
+  try {
+    return localStorage.getItem(SLASH) !== "off";
+  } catch {
+    return true;
+  }
+};
+
+const turnSlash = () => localStorage.setItem(SLASH, hasSlash() ? "off" : "on");

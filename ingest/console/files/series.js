@@ -1,9 +1,9 @@
 // Counts by time, of one counter as bars or of several as lines: of the last hour, days or months, or between two dates,
 // and compared with the time before.
 
+import { ApiError, counterPath, json } from "./api.js";
 import { history } from "./chart.js";
 import { COUNTS, change, el, keep, nameLink, number, period, say, saveCsv, some, zone } from "./dom.js";
-import { LENGTHS, before, counts, lately } from "./periods.js";
 
 const KINDS = {
   minute: { points: 60, label: "Last hour" },
@@ -142,3 +142,31 @@ export function series(names, wanted) {
 
 const lengthOf = (by, periods) => (by === "hour" && periods % 24 === 0 ? some(periods / 24, "day") : some(periods, by));
 const spaced = (text) => (text ? ` (${text})` : "");
+
+// Reading them.
+
+const LENGTHS = { minute: 60_000, hour: 3_600_000, day: 86_400_000 };
+
+/** The last periods, of which the present one is the last. */
+export function lately(by, points, now = Date.now()) {
+  const to = (Math.floor(now / LENGTHS[by]) + 1) * LENGTHS[by];
+  return { by, from: to - points * LENGTHS[by], to };
+}
+
+/** As many periods as the range has, right before it. */
+const before = ({ by, from, to }) => ({ by, from: 2 * from - to, to: from });
+
+/** The counts of a counter, one for each period of the range; null if the service keeps none of such periods. */
+export async function counts(name, { by, from, to }) {
+  const length = LENGTHS[by];
+  const [begin, end] = [from, to].map((at) => new Date(at).toISOString());
+  try {
+    const found = await json(`${counterPath(name)}/series?by=${by}&from=${begin}&to=${end}`);
+    const list = new Array(Math.round((to - from) / length)).fill(0);
+    for (const one of found.points) list[(Date.parse(one.from) - from) / length] = Number(one.count);
+    return { list, exact: found.exact, total: found.total };
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}
