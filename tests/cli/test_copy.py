@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient
-from countersink_server.cli.copy import WHAT, Copier, CopyReport
-from countersink_server.cli.imports import ImportOptions
+from countersink_server.move.copier import WHAT, Copier, CopyReport
+from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis

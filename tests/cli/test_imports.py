@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from countersink_server.cli.imports import MOST_LEFT_OUT, ImportOutcome, Report
+from countersink_server.cli.imports import MOST_LEFT_OUT, Report
 from countersink_server.cli.main import main
 from countersink_server.cli.output import check, written_to
+from countersink_server.move.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import CountersinkError, SettingsError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcome
+from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.memory import ProcessOverlay
 from shared.model.buckets import DAY

@@ -11,7 +11,7 @@ from tests.mutations.mutation import Instead, altered, around, mutation, returni
 from tests.mutations.places import IMPORTER, IMPORTS
 
 
-@around("the mark of an import outside of its commit", "countersink_server.cli.imports.Importer._apply", IMPORTS)
+@around("the mark of an import outside of its commit", "countersink_server.move.importer.Importer._apply", IMPORTS)
 async def _(apply: Any, self: Any, commit: Any) -> Any:
     done = await apply(self, replace(commit, marks=()))
     with contextlib.suppress(ChangedError):
@@ -37,16 +37,16 @@ def _after_a_failure(answer: bool) -> Any:
     return lambda _: mutant
 
 
-mutation("each try of an import is a commit of its own", "countersink_server.cli.imports.Importer._apply", IMPORTER)(
+mutation("each try of an import is a commit of its own", "countersink_server.move.importer.Importer._apply", IMPORTER)(
     _after_a_failure(answer=False)
 )
 
-mutation("an import takes what another did for its own", "countersink_server.cli.imports.Importer._apply", IMPORTER)(
+mutation("an import takes what another did for its own", "countersink_server.move.importer.Importer._apply", IMPORTER)(
     _after_a_failure(answer=True)
 )
 
 
-@around("the receipt of an import says totals", "countersink_server.cli.imports.Importer._commit", IMPORTER, IMPORTS)
+@around("the receipt of an import says totals", "countersink_server.move.importer.Importer._commit", IMPORTER, IMPORTS)
 async def _(commit: Any, self: Any, todo: Any, full: Any) -> Any:
     made = await commit(self, todo, full)
     (receipt,) = made.receipts
@@ -55,14 +55,14 @@ async def _(commit: Any, self: Any, todo: Any, full: Any) -> Any:
     return replace(made, receipts=(receipt._replace(note=note),))
 
 
-@around("an import follows a counter down", "countersink_server.cli.imports.Importer._again", IMPORTER)
+@around("an import follows a counter down", "countersink_server.move.importer.Importer._again", IMPORTER)
 async def _(again: Any, self: Any, name: str, mark: int) -> Any:
     return await again(altered(self, options=replace(self.options, shrink=True)), name, mark)
 
 
 @around(
     "what another import saw later is taken for a loss",
-    "countersink_server.cli.imports.Importer._again",
+    "countersink_server.move.importer.Importer._again",
     IMPORTER,
 )
 async def _(again: Any, self: Any, name: str, mark: int) -> Any:

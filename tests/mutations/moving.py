@@ -9,7 +9,7 @@ EXPORTS = "tests/cli/test_imports.py"
 ARRIVALS = "tests/contracts/test_sqlite.py"
 
 
-@replaced("a copy forgets the ids", "countersink_server.cli.copy.Copier._receipts", COPIES)
+@replaced("a copy forgets the ids", "countersink_server.move.copier.Copier._receipts", COPIES)
 async def _(self: Any, some: Any, write: bool) -> int:
     return 0
 
@@ -19,28 +19,28 @@ def _(is_of_copy: Any, mark: Any) -> bool:
     return False
 
 
-@around("marks are copied over those that are there", "countersink_server.cli.copy.marks_of", COPIES)
+@around("marks are copied over those that are there", "countersink_server.move.copier.marks_of", COPIES)
 def _(marks_of: Any, copy: str, source: str) -> str:
     return source
 
 
-@around("a job that runs is taken along", "countersink_server.cli.copy.Copier._jobs", COPIES)
+@around("a job that runs is taken along", "countersink_server.move.copier.Copier._jobs", COPIES)
 async def _(jobs: Any, self: Any, some: Any, write: bool) -> int:
     return int(await jobs(self, [one for one in some if one.state.state != "running"], write))
 
 
-@around("a copy adds what a counter has already", "countersink_server.cli.copy.Copier._checked", COPIES)
+@around("a copy adds what a counter has already", "countersink_server.move.copier.Copier._checked", COPIES)
 async def _(checked: Any, self: Any, page: Any) -> Any:
     await checked(self, page)
     return page
 
 
-@around("a counter that holds 0 is not copied", "countersink_server.cli.copy.Copier._checked", COPIES)
+@around("a counter that holds 0 is not copied", "countersink_server.move.copier.Copier._checked", COPIES)
 async def _(checked: Any, self: Any, page: Any) -> Any:
     return await checked(self, [one for one in page if one.total])
 
 
-@replaced("a copy says that all is equal", "countersink_server.cli.copy.Copier._unequal", COPIES)
+@replaced("a copy says that all is equal", "countersink_server.move.copier.Copier._unequal", COPIES)
 async def _(self: Any, prefix: str) -> Any:
     for _ in ():
         yield "", ""
@@ -62,7 +62,7 @@ def _(at: Any, self: Any, now: Any) -> Any:
 
 
 @replaced(
-    "counts by time are added to those that are there", "countersink_server.cli.copy.Copier._check_others", COPIES
+    "counts by time are added to those that are there", "countersink_server.move.copier.Copier._check_others", COPIES
 )
 async def _(self: Any, counts: Any) -> None:
     return None

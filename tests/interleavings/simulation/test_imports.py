@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
-from countersink_server.cli.imports import Importer, ImportOptions, ImportOutcome
+from countersink_server.move.importer import Importer, ImportOptions, ImportOutcome
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory import ProcessOverlay

@@ -12,8 +12,9 @@ import pytest
 from countersink import Client, Counter
 from countersink.answers import UnavailableError
 from countersink.transport import Request, Transport
+from countersink_server.check.ledger import MOST_WRONG, History, Ledger, Verdict, judged
+from countersink_server.check.load import HASTY, Load
 from countersink_server.cli import check
-from countersink_server.cli.check import HASTY, MOST_WRONG, History, Ledger, Load, Verdict, judged
 from shared.model.errors import CountersinkError
 from tests.unit.client.scripted import serving
 

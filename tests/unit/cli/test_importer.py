@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from countersink_server.cli.audit import AGREES, judge, look
-from countersink_server.cli.imports import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
+from countersink_server.move.importer import BATCH, RETRY_FOR, Importer, ImportOptions, ImportOutcome, went_back
 from shared.model.buckets import DAY, Instant, Millis, StoreMillis
 from shared.model.errors import ChangedError, CountersinkError, RefusedError, StorageFullError, TransientError
 from shared.model.moving import Foreign

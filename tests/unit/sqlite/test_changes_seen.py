@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from countersink_server.cli.imports import Importer, ImportOptions
+from countersink_server.move.importer import Importer, ImportOptions
 from flusher.dead_letters.desk import drop
 from flusher.jobs import Adding, Resetting
 from shared.counters.reader import Reader

@@ -1,0 +1,1 @@
+"""Moves counters here from other places: what an import adds, and what a copy takes along."""
