@@ -31,8 +31,6 @@ from shared.wiring.files import STORE, data_file, elsewhere, needs, until_closed
 from shared.wiring.process import datastore_emulator, datastore_place, store_of
 
 FORMS = ("sqlite:///FILE", "datastore://PROJECT[/DATABASE][?namespace=NS]", "FILE.ndjson")
-
-
 FROM: Final = "--from"
 
 
