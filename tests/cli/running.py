@@ -50,12 +50,9 @@ class Done(NamedTuple):
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Without the settings of whoever runs the tests, or of `make`, and without Google's warnings that a Python is old;
-    the checkout is found from any folder.
-    """
+    """Without the settings of whoever runs the tests, or of `make`; the checkout is found from any folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSINK_", "MAKELEVEL"))}
     kept["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), kept.get("PYTHONPATH", "")])
-    kept["PYTHONWARNINGS"] = "ignore::FutureWarning"
     return kept | settings
 
 
