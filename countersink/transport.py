@@ -73,7 +73,7 @@ def wants_tls(shown: str) -> str:
 def reason_of(error: Exception, seconds: float) -> str:
     """Why there is no answer, and what to look at."""
     if isinstance(error, TimeoutError):
-        return f"the answer took longer than {seconds:g} seconds"
+        return f"the answer took longer than {seconds:g} s"
     if isinstance(error, RemoteDisconnected):
         return (
             "the server closed the connection without an answer. Is the URL right, and should it begin with https://?"

@@ -172,17 +172,21 @@ class Ingest:
                 tasks.create_task(self._spool.forward(), name="forward")
 
     async def stop(self) -> None:
-        """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
+        """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none.
+        Requests wait until they are applied for half of the time.
+        """
         LOG.stop()
         await self.watches.stop()
+        patience = self._settings.drain_timeout
+        giving_up = asyncio.get_running_loop().call_later(patience / 2, self.waits.give_up)
         try:
-            async with asyncio.timeout(self._settings.drain_timeout):
+            async with asyncio.timeout(patience):
                 servers = filter(None, (self.server, self._admin_server))
-                patience = self._settings.drain_timeout
                 await asyncio.gather(self.statsd.stop(), *(server.stop(patience) for server in servers))
                 await self.publishing.drain()
         except TimeoutError:
-            _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)
+            _log.warning("some requests were not finished within %g seconds", patience)
+        giving_up.cancel()
         await self.waits.stop()
 
 

@@ -135,7 +135,7 @@ class Transport {
     if (!this._key) return request;
     let timer;
     const late = (_, reject) => {
-      timer = setTimeout(reject, ms, new Error(`the answer took longer than ${ms / 1_000} seconds`));
+      timer = setTimeout(reject, ms, new Error(`the answer took longer than ${ms / 1_000} s`));
       if (!waits) timer.unref();
     };
     try {
@@ -170,7 +170,7 @@ class Transport {
     let late = false;
     const giveUp = (limit) => {
       late = true;
-      sent.destroy(new Error(`the answer took longer than ${limit / 1_000} seconds`));
+      sent.destroy(new Error(`the answer took longer than ${limit / 1_000} s`));
     };
     const after = (limit) => {
       const timer = setTimeout(giveUp, limit, limit);

@@ -268,7 +268,7 @@ async def _follow(
 
 
 def _interrupted(error: Exception, wish: JobRequest) -> CountersinkError:
-    return CountersinkError(f"{error} To continue, repeat the command with --job {wish.id}")
+    return CountersinkError(f"{error} (to continue, repeat the command with --job {wish.id})")
 
 
 @asynccontextmanager

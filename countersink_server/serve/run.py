@@ -79,7 +79,7 @@ async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | N
             watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
             gauges = tasks.create_task(forever(_read_gauges, REFRESH), name="read gauges")
             async with _serving(ingest_of(parts, settings), sockets):
-                say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
+                say(f"countersink ingest is up on {sockets.described()}, {of_data(parts)}")
                 await stop.wait()
             for task in (watcher, gauges):
                 task.cancel()
@@ -97,7 +97,7 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
             status.push_async_callback(server.stop, CLOSING)
         measured = sockets.admin or sockets.public
         at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
-        say(f"countersink flusher is up{at}, its data in {parts.where}")
+        say(f"countersink flusher is up{at}, {of_data(parts)}")
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(doors.tend(), name="read the keys")
             await _flush(parts, settings, stop, announcer)
@@ -143,7 +143,7 @@ async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_flush(parts, settings, last, announcer, service.waits), name="flusher")
             async with _serving(service, sockets):
-                say(f"countersink is up on {sockets.described()}, its data in {parts.where}")
+                say(f"countersink is up on {sockets.described()}, {of_data(parts)}")
                 await stop.wait()
                 say("countersink is stopping: it finishes what it has accepted")
             last.set()
@@ -345,6 +345,11 @@ async def serving(settings: Settings) -> AsyncIterator[str]:
             with listening(address, keys=False) as sockets:
                 async with _serving(ingest_of(parts, settings), sockets):
                     yield address.host
+
+
+def of_data(parts: Parts) -> str:
+    """The end of the line that says that a process is up."""
+    return f"its data in {parts.where} (version {__version__})"
 
 
 def run(main: Coroutine[object, object, None]) -> None:

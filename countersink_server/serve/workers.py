@@ -13,7 +13,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
-from countersink_server.serve.run import MARGIN, Say, ready, stopping
+from countersink_server.serve.run import MARGIN, Say, of_data, ready, stopping
 from countersink_server.serve.sockets import Sockets
 from ingest.access.door import Doors
 from shared.config.settings import Settings
@@ -58,9 +58,7 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
             for keeper in keepers:
                 await _before(stop, keeper.ready.wait())
             if not stop.is_set():
-                say(
-                    f"countersink ingest is up on {sockets.described()} with {count} workers, its data in {parts.where}"
-                )
+                say(f"countersink ingest is up on {sockets.described()} with {count} workers, {of_data(parts)}")
     finally:
         os.close(ours)
         os.close(theirs)

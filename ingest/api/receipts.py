@@ -132,6 +132,7 @@ class AppliedWaits:
         self.places = Places(most, "requests wait with wait=applied", "send it without wait=applied")
         """Take one before anything is accepted."""
         self._waits: dict[_WaitForApplied, None] = {}
+        self._given_up = False
         self._watcher: asyncio.Task[None] | None = None
         self._applied = asyncio.Event()
         self._asked_for_long = float("-inf")
@@ -143,6 +144,8 @@ class AppliedWaits:
         """Wait until all envelopes are applied, and return the notes of their receipts, by key. None if that takes
         longer than `timeout` seconds or can't happen, or if the client is `gone`.
         """
+        if self._given_up:
+            return None
         keys = {key_of_envelope(envelope_id) for envelope_id in envelope_ids}
         wait = _WaitForApplied(keys, gone, self._clock.monotonic())
         self._waits[wait] = None
@@ -165,6 +168,13 @@ class AppliedWaits:
     def look(self) -> None:
         """Look again at once: a flusher of this process has applied something."""
         self._applied.set()
+
+    def give_up(self) -> None:
+        """Let no request wait any longer: it is answered that its increments are accepted."""
+        self._given_up = True
+        for wait in self._waits:
+            if not wait.end.done():
+                wait.end.set_result(None)
 
     async def stop(self) -> None:
         watcher, self._watcher = self._watcher, None

@@ -224,7 +224,7 @@ def test_without_a_service_it_says_how_to_go_on() -> None:
     asked = ["--prefix", "", "--add", "1", "--job", "mine"]
     done = run("map", *asked, "--url", "http://127.0.0.1:1", "--patience", "0", cwd=None)
     assert done.code == 1
-    assert done.lines[-1].endswith("To continue, repeat the command with --job mine")
+    assert done.lines[-1].endswith("(to continue, repeat the command with --job mine)")
 
 
 def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:

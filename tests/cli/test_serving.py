@@ -14,6 +14,7 @@ from types import ModuleType
 import aiohttp
 import pytest
 
+from countersink import __version__
 from countersink_server.serve import workers
 from deploy.processes import free_port
 from shared.model.errors import CountersinkError
@@ -33,7 +34,9 @@ async def started(tmp_path: Path) -> AsyncIterator[Processes]:
 
 async def test_up_says_where_it_is_and_where_its_data_is(started: Processes, tmp_path: Path) -> None:
     up = await started.start("up", "--port", "0")
-    assert up.line == f"countersink is up on {up.url}, its data in {tmp_path / 'countersink.db'}\n"
+    assert (
+        up.line == f"countersink is up on {up.url}, its data in {tmp_path / 'countersink.db'} (version {__version__})\n"
+    )
     async with aiohttp.ClientSession() as session, session.get(f"{up.url}/healthz") as response:
         assert response.status == 200
 
@@ -143,8 +146,8 @@ async def test_an_ingest_and_a_flusher_say_where_their_data_is(started: Processe
     ingest = await started.start("ingest", "--port", "0")
     flusher = await started.start("flusher")
     place = tmp_path / "countersink.db"
-    assert ingest.line == f"countersink ingest is up on {ingest.url}, its data in {place}\n"
-    assert flusher.line == f"countersink flusher is up, its data in {place}\n"
+    assert ingest.line == f"countersink ingest is up on {ingest.url}, its data in {place} (version {__version__})\n"
+    assert flusher.line == f"countersink flusher is up, its data in {place} (version {__version__})\n"
     assert await ingest.end(signal.SIGTERM) == 0
     assert await flusher.end(signal.SIGINT) == 0
 
@@ -252,7 +255,8 @@ def alive(pid: int) -> bool:
 async def test_workers_drain_with_their_parent(started: Processes, tmp_path: Path) -> None:
     async with two_workers(started) as (running, children):
         assert running.line == (
-            f"countersink ingest is up on {running.url} with 2 workers, its data in {tmp_path / 'countersink.db'}\n"
+            f"countersink ingest is up on {running.url} with 2 workers,"
+            f" its data in {tmp_path / 'countersink.db'} (version {__version__})\n"
         )
         await count(running.url, 20)
         assert await running.end(signal.SIGTERM) == 0

@@ -156,3 +156,14 @@ async def test_an_error_that_stays_reaches_those_that_wait(service: Service, mon
             assert (answer.status, service.ingest.waits.places.held) == (503, 0)
     async with service.applying():
         assert (await service.incr("c", None, "?wait=applied&timeout=60")).status == 200
+
+
+async def test_a_service_that_stops_answers_those_that_wait(tmp_path: Path) -> None:
+    """Their increments are accepted, and no flusher may run that would apply them."""
+    async with running(tmp_path, drain_timeout=2.0) as service, connected(service) as client:
+        client.writer.write(WAITS)
+        await poll(service.ingest.waits.any)
+        await service.ingest.stop()
+        await client.until(lambda: client.closed)
+        assert client.seen.startswith(b"HTTP/1.1 202 ")
+        assert client.answers() == 1
