@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit with 0 on success, 1 and one line on failure, 2 on wrong usage."""
+    """Exit with 0 on success, 1 and one line on failure, 2 on wrong usage. Ctrl-C is a `KeyboardInterrupt`."""
     output.show_anything()
     options = argparse.Namespace()
     try:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         output.give_up()
     except KeyboardInterrupt:
         output.give_up()
-        sys.exit(130)
+        raise
     except Exception as error:  # users get one line, whatever it was
         _log.debug("what went wrong", exc_info=True)
         output.give_up()

@@ -52,9 +52,8 @@ def sqlite_file(variable: str, url: str) -> Path:
         raise _wrong(variable, url, _SQLITE)
     with contextlib.suppress(OSError):  # whoever opens the file tells why
         if Path(path).is_dir():
-            raise SettingsError(
-                f"{variable}={url!r}: this is a folder. Name a file in it, such as {url.rstrip('/')}/countersink.db"
-            )
+            file = f"sqlite:///{parts.path[1:].rstrip('/')}/countersink.db"
+            raise SettingsError(f"{variable}={url!r}: this is a folder. Name a file in it, such as {file}")
     return Path(path)
 
 

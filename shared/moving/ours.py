@@ -157,7 +157,7 @@ class CopyFile:
         self._file = file
         self._clock = clock
         first = next(_lines(file), {})
-        if ORIGIN not in first:
+        if not first.keys() >= {ORIGIN, "followed", "waiting"}:
             raise SettingsError(f"{file} is no file of countersink copy: countersink import reads other exports")
         self.name = str(first[ORIGIN])
         self._followed = first["followed"]

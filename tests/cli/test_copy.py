@@ -524,6 +524,7 @@ async def test_what_waits_in_the_origin_fails_it_and_a_file_of_lines_fails_the_c
         ("sqlite:///one.db", "sqlite:///one.db", "--from and --to are the same store"),
         ("cut.ndjson", "sqlite:///two.db", "cut.ndjson is cut off after line 2"),
         ("other.ndjson", "sqlite:///two.db", "other.ndjson is no file of countersink copy"),
+        ("part.ndjson", "sqlite:///two.db", "part.ndjson is no file of countersink copy"),
         ("broken.ndjson", "sqlite:///two.db", "line 2: is no line of countersink copy"),
     ],
 )
@@ -532,6 +533,7 @@ async def test_what_can_not_be_copied_is_one_line(origin: str, target: str, why:
     head = '{"origin": "x", "followed": [], "waiting": 0}\n'
     (tmp_path / "cut.ndjson").write_text(head + '{"name": "a", "value": 1}\n')
     (tmp_path / "broken.ndjson").write_text(head + '{"name": "a", "val\n')
+    (tmp_path / "part.ndjson").write_text('{"origin": "x"}\n{"lines": 1}\n')
     (tmp_path / "other.ndjson").write_text('{"name": "a", "value": 1}\n')
     done = await asyncio.to_thread(run, "copy", "--from", origin, "--to", target, cwd=tmp_path)
     assert why in done.refusal
@@ -556,7 +558,7 @@ async def apply(store, commit):
 SqliteStore.apply = apply
 sys.argv = {arguments}
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, and in the background of a shell, they are ignored
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.{interrupt})
 main()
 """
 """A command that gets a signal while its fifth commit is made, or just after it."""
@@ -573,7 +575,7 @@ async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -
         await each.close()
     arguments = ["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
     for pause in (0, 0.001, 0.01):
-        script = KILLED.format(number="SIGKILL", pause=pause, arguments=arguments)
+        script = KILLED.format(number="SIGKILL", interrupt="SIG_IGN", pause=pause, arguments=arguments)
         killed = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
         assert await killed.wait() == -signal.SIGKILL
     done, said = await asyncio.to_thread(copy, url(tmp_path / "one.db"), url(tmp_path / "two.db"))
@@ -584,8 +586,18 @@ async def test_killed_again_and_again_everything_is_there_once(tmp_path: Path) -
     assert totals == {f"c{each}": each + 1 for each in range(number)}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-async def test_ended_by_a_signal_it_leaves_no_copy_of_the_origin(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "interrupt"),
+    [
+        (signal.SIGTERM, "default_int_handler"),
+        (signal.SIGTERM, "SIG_IGN"),
+        (signal.SIGHUP, "default_int_handler"),
+        (signal.SIGINT, "default_int_handler"),
+    ],
+)
+async def test_ended_by_a_signal_it_says_nothing_and_leaves_no_copy_of_the_origin(
+    tmp_path: Path, number: signal.Signals, interrupt: str
+) -> None:
     one, _, *databases = await two_files(tmp_path)
     for begin in range(0, 3_000, 300):
         await one.apply(commit(*((f"c{each}", each + 1) for each in range(begin, begin + 300))))
@@ -593,8 +605,11 @@ async def test_ended_by_a_signal_it_leaves_no_copy_of_the_origin(tmp_path: Path,
         await each.close()
     (temporary := tmp_path / "temporary").mkdir()
     arguments = ["", "copy", "--from", url(tmp_path / "one.db"), "--to", url(tmp_path / "two.db")]
-    script = KILLED.format(number=number.name, pause=0, arguments=arguments)
+    script = KILLED.format(number=number.name, interrupt=interrupt, pause=0, arguments=arguments)
     environment = os.environ | {"TMPDIR": str(temporary)}
-    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)
-    assert await ended.wait() == 128 + number
+    ended = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    assert await ended.communicate() == (None, b"")
+    assert ended.returncode == 128 + number
     assert not list(temporary.iterdir())

@@ -227,7 +227,8 @@ def test_without_a_service_it_says_how_to_go_on() -> None:
     assert done.lines[-1].endswith("(to continue, repeat the command with --job mine)")
 
 
-def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place, number: signal.Signals) -> None:
     """The service has no flusher, so the job stays where it is."""
     with subprocess.Popen(
         [*COUNTERSINK, "ingest", "--port", "0"],
@@ -245,10 +246,10 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
             ) as asking:
                 assert asking.stderr is not None
                 assert asking.stderr.readline() == "job mine\n"
-                asking.send_signal(signal.SIGINT)
+                asking.send_signal(number)
                 rest = asking.stderr.read()
             again = "to look at it again, repeat the command with --job mine"
             assert rest == f"job mine continues; {again}; to stop it, send DELETE {url}/v1/jobs/mine\n"
-            assert asking.returncode == 130
+            assert asking.returncode == 128 + number
         finally:
             alone.terminate()

@@ -63,6 +63,8 @@ def test_what_only_others_take_for_a_file_is_refused(path: str) -> None:
 def test_the_url_of_a_folder_is_refused_with_that_of_a_file_in_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=f"this is a folder.* sqlite:///{tmp_path}/countersink.db$"):
         urls.sqlite_file("COUNTERSINK_STORE", f"sqlite:///{tmp_path}/")
+    with pytest.raises(SettingsError, match=r" sqlite:////countersink\.db$"):
+        urls.sqlite_file("COUNTERSINK_STORE", "sqlite:////")
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
