@@ -94,8 +94,8 @@ async def existing(store: Store, reader: Reader, names: Sequence[str], *, exact:
     """The names that are counters now, with their numbers of shards: 0 where everything is still pending.
 
     A deleted counter is listed until its leftovers are removed, which also removes its mark. So the marks are read
-    first. What is not surely there is read as a client would read it: with `exact`, `InexactError` if that can't be
-    exact now.
+    first. Names that may not exist are read as a client reads them. With `exact`, such a reading raises `InexactError`
+    if it can't be exact now.
     """
     deleted = await store.deleted_among(names)
     there = await store.shards(names)

@@ -32,7 +32,7 @@ for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
     os.environ.pop(name, None)
 sys.dont_write_bytecode = False  # each process that a test starts would compile everything
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # emulators live too short to be optimised
-os.environ["PYTHONWARNINGS"] = "ignore::FutureWarning"  # see pyproject.toml: of what tests start, too
+os.environ["PYTHONWARNINGS"] = "ignore::FutureWarning"  # for processes that tests start, too; pyproject.toml says why
 os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
 calls.__dict__["READ_PATIENCE"] = calls.PATIENCE  # the machine may stand still for seconds
 

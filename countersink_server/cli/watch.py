@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import shutil
-import signal
 import sys
 import time
 from collections import deque
@@ -169,10 +168,6 @@ class Differences:
 async def _watch(options: argparse.Namespace) -> None:
     if bool(options.names) == (options.prefix is not None):
         options.refuse("name what to watch: NAMEs, or --prefix P")
-    me = asyncio.current_task()
-    assert me is not None  # noqa: S101 (this is a task)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     draws = not options.json and sys.stdout is not None and sys.stdout.isatty()
     table = WatchTable() if draws else None
 

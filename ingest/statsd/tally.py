@@ -1,5 +1,5 @@
-"""Reads lines of the StatsD protocol, sums what has come and is not on its way to the broker yet (`StatsdTally`), and
-counts the lines that do not get there (`Intake`).
+"""Reads lines of the StatsD protocol. `StatsdTally` sums the increments that are not sent to the broker yet. `Intake`
+counts the lines that are lost.
 """
 
 import re

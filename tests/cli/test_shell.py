@@ -375,7 +375,7 @@ def test_a_line_of_a_watch_has_time_name_total_difference_and_rate() -> None:
 
 @contextmanager
 def watching(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    command = ["env", "--default-signal=INT", *COUNTERSINK, "watch", *arguments]
+    command = ["env", "--default-signal=INT,HUP", *COUNTERSINK, "watch", *arguments]
     with subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -408,6 +408,16 @@ def test_a_watch_goes_on_when_the_service_is_back_and_ends_with_0(tmp_path: Path
                 watch.send_signal(signal.SIGINT)
                 watch.communicate()
                 assert watch.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_the_end_of_its_terminal_ends_a_watch(shell: Shell, number: signal.Signals) -> None:
+    with watching("w", "--json", "--url", shell.url) as watch:
+        assert watch.stdout is not None
+        watch.stdout.readline()
+        watch.send_signal(number)
+        assert watch.communicate(timeout=20) == ("", "")
+        assert watch.returncode == 0
 
 
 def test_what_the_service_refuses_ends_a_watch(shell: Shell) -> None:

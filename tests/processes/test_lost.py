@@ -290,7 +290,7 @@ async def without(started: Processes, file: Path) -> int:
 
 @pytest.mark.parametrize("companion", ["", "-wal"])
 async def test_a_file_taken_away_ends_the_process_with_a_line(tmp_path: Path, companion: str) -> None:
-    """At the end, what was only in the log is written to the file, although the log was removed from its folder."""
+    """The log was removed from its folder. At the end, its content is written to the file."""
     log, file = tmp_path / "log", tmp_path / f"countersink.db{companion}"
     async with processes(tmp_path, log, COUNTERSINK_FLUSH_INTERVAL="60") as started:
         accepted = await without(started, file)

@@ -159,7 +159,7 @@ class SimulatedLinks:
             raise AwayError(f"Redis is unavailable: {error}") from error
 
     async def drop(self) -> None:
-        """Each call asks again who is there."""
+        """There is nothing to drop: each call looks for the server again."""
 
     async def close(self) -> None:
         """Nothing is kept open."""
