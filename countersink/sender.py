@@ -12,7 +12,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from countersink import interrupts
@@ -115,9 +114,18 @@ class Batch:
         self.retries = Retries()
         self.pause = NONE
         """When it may be tried again."""
+        self._request: Request | None = None
 
-    @cached_property
+    @property
     def request(self) -> Request:
+        """The same one however often it is sent. It is kept without a `cached_property`, which locks on Python 3.11: a
+        child that was forked meanwhile would wait for ever.
+        """
+        if self._request is None:
+            self._request = self._as_request()
+        return self._request
+
+    def _as_request(self) -> Request:
         headers: dict[str, str] = {}
         content: Any
         if self._items:

@@ -6,7 +6,7 @@ from tests.mutations.mutation import instead, mutation, replaced, returning
 
 mutation(
     "a batch is sent again under another key", "countersink.sender.Batch.request", "tests/unit/client/test_incr.py"
-)(lambda there: property(there.func))
+)(instead(property(lambda self: self._as_request())))
 
 mutation(
     "a batch that may have been accepted is divided",

@@ -8,8 +8,10 @@ import itertools
 import json
 import os
 import pickle
+import pkgutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from typing import Any
@@ -377,15 +379,56 @@ async def test_a_fork_while_another_thread_reads_an_answer_does_not_hang_the_chi
         pid = os.fork()
         if not pid:
             os._exit(0)
-        until = time.monotonic() + 30
-        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < until:  # noqa: ASYNC222 (it does not wait)
-            await asyncio.sleep(0.01)
-        if ended == (0, 0):
-            os.kill(pid, signal.SIGKILL)
-        assert ended == (pid, 0)
+        await _ended_well(pid)
         assert not asking.done()  # the parent's connection is as it was
         await asyncio.to_thread(client.close)
         await asking
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: this process has threads
+@pytest.mark.parametrize("at", ["sender.mint", "sender.batches", "transport.Transport.attempt"])
+async def test_a_fork_while_the_thread_makes_or_sends_a_request_does_not_keep_the_child_from_sending(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread may hold a lock there, and does not exist in the child."""
+    parent, there, on = os.getpid(), threading.Event(), threading.Event()
+    place, _, name = f"countersink.{at}".rpartition(".")
+    real = pkgutil.resolve_name(f"{place}.{name}")
+
+    def stop(*asked: Any) -> Any:
+        if os.getpid() == parent:
+            there.set()
+            on.wait()
+        return real(*asked)
+
+    monkeypatch.setattr(pkgutil.resolve_name(place), name, stop)
+    async with scripted(accepted()) as server:
+        client = Client(server.url, interval=0.0)
+        client.incr("parent")
+        await asyncio.to_thread(there.wait)
+        pid = os.fork()
+        if not pid:
+            try:
+                client.incr("child")
+                os._exit(0 if client.flush(20) and not client.dropped else 1)
+            finally:
+                os._exit(1)
+        try:
+            await _ended_well(pid)
+        finally:
+            on.set()
+        assert await asyncio.to_thread(client.close)
+    assert sorted(name for asked in server.asked for name in asked.body["counters"]) == ["child", "parent"]
+
+
+async def _ended_well(pid: int) -> None:
+    until = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < until:  # noqa: ASYNC222 (it does not wait)
+        await asyncio.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)  # noqa: ASYNC222 (it does not wait for long)
+    assert ended == (pid, 0)
 
 
 def _running_in(function: Any) -> str:
