@@ -8,10 +8,10 @@ from typing import Final
 
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, open_letter, open_receipt, sums_of
 from flusher.flush.commit_loop import BEFORE, Flush, FlushTools
-from flusher.flush.window import TOO_OLD, Window
+from flusher.flush.window import LEFT_AS_UNSURE, Window
 from flusher.service import make_tools
 from shared.config.settings import Settings, promise_of
-from shared.model.buckets import StoreMillis
+from shared.model.buckets import BrokerMillis, StoreMillis
 from shared.model.dead_letters import (
     MOST_REASON,
     MOST_START,
@@ -40,7 +40,6 @@ from shared.wiring.process import Parts
 
 RETRY_LETTERS_FOR: Final = 60.0
 """Seconds to retry while the store is away, for the letters of one step."""
-LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
 
 
 @dataclass(slots=True)
@@ -72,19 +71,19 @@ class Replay:
         lost.
         """
         keys = [*dict.fromkeys(key for one in opened for key in (*one.receipt_keys(), *one.second_uses()))]
+        seen = BrokerMillis(await self._tools.store.now())
         receipts = await self._tools.store.receipts(keys)
-        now, promises = await self._tools.store.now(), await self._tools.promise_keeper.promises()
         window = Window(revives=True)
         outcomes = []
         for one in opened:
             outcome = ReplayOutcome(one, why=one.flaw)
             outcomes.append(outcome)
-            until = promises.until(one.letter.delivery.published) if self._judges else None
-            if one.vanished(receipts.found) or (until is not None and one.unsure(receipts.found, now, until)):
-                outcome.why = LEFT_AS_UNSURE
-                outcome.left = sum(envelope.increments for envelope in one.envelopes)
+            if one.vanished(receipts.found):
+                outcome.why, outcome.left = LEFT_AS_UNSURE, one.increments
             elif one.flaw is None:
-                window.add(one.letter.delivery, one.envelopes, aged=self._judges and one.ages(receipts.found))
+                ages = self._judges and one.ages(receipts.found)
+                since = min(one.letter.delivery.published, seen) if ages else seen
+                window.add(one.letter.delivery, one.envelopes, since)
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)

@@ -5,8 +5,7 @@ Pure.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flusher.flush.window import TOO_OLD
-from shared.model.buckets import StoreMillis, written_at
+from shared.model.buckets import written_at
 from shared.model.dead_letters import LetterState, read_body
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.receipts import key_of_envelope
@@ -22,8 +21,6 @@ class OpenedLetter:
     envelopes: tuple[Envelope, ...]
     flaw: str | None = None
     """Why nothing in it can be counted; None if it can."""
-    sure_until: StoreMillis | None = None
-    """The `sure_until` of the dead receipt's `Body`. A letter of the broker is judged by its age instead."""
 
     @property
     def id(self) -> str:
@@ -63,29 +60,19 @@ class OpenedLetter:
         return (envelope.as_second_use().key for envelope in self.envelopes if envelope.attempt)
 
     def ages(self, found: Mapping[str, Receipt]) -> bool:
-        """Whether a receipt that was not found, and may have expired, decides what is left of it. If no more than
-        second uses can be left, their own receipts decide.
+        """Whether it is a question of its age if some of it has been applied: a receipt that may have expired was not
+        found, or is dead without a body, as it is after that. If no more than second uses can be left, their own
+        receipts decide.
         """
+        proved = {key for key, receipt in found.items() if receipt.state != DEAD or receipt.body}
         over = all(_over(envelope.key, found) for envelope in self.envelopes)
-        return any(key not in found for key in (*self.receipt_keys(), *(self.second_uses() if over else ())))
+        return not proved.issuperset(self.receipt_keys()) or (
+            over and any(key not in found for key in self.second_uses())
+        )
 
     def vanished(self, found: Mapping[str, Receipt]) -> bool:
         """Whether its dead receipt is gone: another replay may have applied it long ago."""
         return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)
-
-    def unsure(self, found: Mapping[str, Receipt], now: StoreMillis, until: StoreMillis) -> bool:
-        """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
-        old (`until`) that its receipt may have expired. A dead receipt, which lives as long as the letter, proves that
-        the envelope was not applied; it proves nothing about the ids in it.
-        """
-        left = [envelope for envelope in self.envelopes if not _over(envelope.key, found)]
-        if not left or self.flaw is not None:
-            return False
-        if self.letter.reason.startswith(TOO_OLD):
-            return True
-        if all(key in found for envelope in left for key in envelope.receipt_keys()):
-            return False
-        return 0 < (until if self.sure_until is None else self.sure_until) < now
 
     def is_in_store(self, found: Mapping[str, Receipt]) -> bool:
         """Whether the store has all of it that is not settled: in dead receipts with a body, which have all of them."""
@@ -121,7 +108,7 @@ def open_letter(letter: Letter, topic: str) -> OpenedLetter:
 def open_receipt(receipt: Receipt) -> OpenedLetter:
     """Open a dead receipt that has a body."""
     body = read_body(receipt)
-    return OpenedLetter(body.letter, (body.envelope,), sure_until=body.sure_until)
+    return OpenedLetter(body.letter, (body.envelope,))
 
 
 def _over(key: str, found: Mapping[str, Receipt]) -> bool:

@@ -15,7 +15,16 @@ from itertools import repeat
 from math import inf
 from typing import Final
 
-from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD, Held, Plan, Window, notes_of
+from flusher.flush.window import (
+    LEFT_AS_UNSURE,
+    MOST_IN_COMMIT,
+    MOST_IN_COMMIT_OF_FILE,
+    TOO_OLD,
+    Held,
+    Plan,
+    Window,
+    notes_of,
+)
 from flusher.shards import Growth
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
@@ -306,6 +315,10 @@ class Flush:
         await self._tools.promise_keeper.renew()
         self.window.judge((await self._tools.promise_keeper.promises()).until)
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
+            if why == TOO_OLD and self._letters is not None:
+                self.why[envelope.key] = LEFT_AS_UNSURE
+                self.window.learn([envelope.key], DEAD)
+                continue
             message = [held.delivery.message_id] if held.delivery.token else []
             await self._give_up(envelope, why, self._bounds(None if why == TOO_OLD else held.until, message))
         room = MOST_IN_COMMIT_OF_FILE if self._tools.one_file else MOST_IN_COMMIT
@@ -433,7 +446,8 @@ class Flush:
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
+        sure_until = NEVER if held.until is None or self._tools.one_file else held.until
+        return with_body(dead, envelope, why, held.delivery.published, sure_until)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
@@ -453,16 +467,18 @@ class Flush:
         try:
             for envelope in self.window.given_up(held):
                 if envelope.key not in self.why and envelope.key not in self.window.kept:
-                    await self._renew(envelope)
+                    await self._renew(envelope, held)
         except TransientError as error:
             _log.warning("message %s will be delivered again: %s", held.delivery.message_id, error)
             return False
         return bool(self.window.given_up(held))
 
-    async def _renew(self, envelope: Envelope) -> None:
-        key = envelope.key
+    async def _renew(self, envelope: Envelope, held: Held) -> None:
+        key, dead = envelope.key, self._dead(envelope, BEFORE)
         try:
-            await self._bury_in_store(Commit((), (), (self._dead(envelope, BEFORE),)))
+            await self._bury_in_store(Commit((), (), (dead,), bounds=Bounds(held.until if dead.body else None)))
+        except LateError:
+            raise TransientError("it became too old meanwhile") from None
         except AlreadyAppliedError:
             await self._look_up([key], {key})
             if self.window.known[key] == DEAD:
@@ -473,7 +489,7 @@ class Flush:
         why = whys[0] if whys else TOO_OLD if held.late(self._now) else BEFORE
         try:
             if self._letters is not None:
-                if held.delivery.token:
+                if held.delivery.token and why != LEFT_AS_UNSURE:
                     await self._letters.bury(held.delivery, why)
                 return
             metrics.DEAD.labels("refused").inc()

@@ -30,8 +30,10 @@ class Held:
 
     delivery: Delivery
     envelopes: tuple[Envelope, ...]
-    aged: bool
-    """Whether its receipts may expire before it is delivered again."""
+    since: BrokerMillis | None
+    """What is known of its receipts holds for as long as an envelope may be applied that was published at this time.
+    None: for ever.
+    """
     until: StoreMillis | None = None
     """The time after which it must not be applied, as its receipts may be gone."""
 
@@ -155,6 +157,8 @@ def notes_of(plan: Plan, commit: str) -> list[bytes]:
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
 """The reason of a message that was buried for its age. It may have been applied before."""
+LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
+"""Why a replay leaves a letter as it is."""
 
 
 class Window:
@@ -167,8 +171,6 @@ class Window:
         self.known: dict[str, str] = {}
         self.dead: dict[str, int] = {}
         """Dead receipts to be revived, with their increments. Their envelopes are planned as if they had no receipt."""
-        self.vanished: set[str] = set()
-        """Receipts that were seen dead and are gone: another replay may have applied them long ago."""
         self.kept: set[str] = set()
         """Dead receipts that are known to have a body. Readers count those as pending."""
         self.bodies: dict[str, Envelope] = {}
@@ -185,9 +187,9 @@ class Window:
     def __bool__(self) -> bool:
         return bool(self.held)
 
-    def add(self, delivery: Delivery, envelopes: tuple[Envelope, ...], *, aged: bool = False) -> None:
-        """Hold a message, and its envelopes."""
-        self.held.append(Held(delivery, envelopes, aged))
+    def add(self, delivery: Delivery, envelopes: tuple[Envelope, ...], since: BrokerMillis | None = None) -> None:
+        """Hold a message, and its envelopes. `since`: see `Held`."""
+        self.held.append(Held(delivery, envelopes, since))
         for envelope in envelopes:
             self.counters |= envelope.counters()
             self.patient &= envelope.patient
@@ -209,10 +211,10 @@ class Window:
         return plan
 
     def judge(self, until: Callable[[BrokerMillis], StoreMillis]) -> None:
-        """Set until when each message may be applied. `until` tells it from the time of its publish."""
+        """Set until when each message may be applied."""
         for held in self.held:
-            if held.aged:
-                held.until = until(held.delivery.published)
+            if held.since is not None:
+                held.until = until(held.since)
 
     def drop(self, messages: Collection[str]) -> None:
         self.held = [held for held in self.held if held.delivery.message_id not in messages]
@@ -242,8 +244,7 @@ class Window:
     def late(self, now: StoreMillis) -> Iterator[tuple[Held, Envelope, str]]:
         """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
-        A second use that came too late, or was seen dead and is gone, is settled if the first one was applied: it adds
-        nothing.
+        A second use that came too late is settled if the first one was applied: it adds nothing.
         """
         for held in [*self.held]:
             for envelope in held.envelopes:
@@ -252,9 +253,9 @@ class Window:
                     continue
                 if self.known.get(envelope.key) in {DEAD, DROPPED}:
                     yield held, left, TOO_OLD if late else "its id was given up before"
-                elif left.second and (late or left.key in self.vanished):
+                elif late and left.second:
                     self.known[left.key] = APPLIED
-                elif late or envelope.key in self.vanished:
+                elif late:
                     yield held, envelope, TOO_OLD
 
     def holder(self, envelope: Envelope, now: StoreMillis) -> Held | None:
@@ -263,8 +264,8 @@ class Window:
         """
         key = envelope.key
         holders = [held for held in self.held if any(one.key == key for one in held.envelopes)]
-        unsure = key in self.vanished or any(held.late(now) for held in holders)
-        return holders[0] if holders and not unsure else None
+        late = any(held.late(now) for held in holders)
+        return holders[0] if holders and not late else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """Note that these receipts exist. `attempts`: see `Plan`."""
@@ -272,20 +273,17 @@ class Window:
         self.attempts |= attempts or {}
 
     def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:
-        """Take the receipts that were found under these keys. One that vanished and is dead again was given up anew, by
-        us if the answer was lost: nothing proves any more that it was not applied, so it is not revived.
-        """
+        """Take the receipts that were found under these keys."""
         for key in keys:
             receipt = receipts.get(key)
             if receipt is None:
-                if self.dead.pop(key, None) is not None:
-                    self.vanished.add(key)
+                self.dead.pop(key, None)
                 continue
             note = read_note(receipt.note)
             self.attempts[key] = note.attempt
             if receipt.body:
                 self.kept.add(key)
-            if receipt.state == DEAD and self._revives and key not in self.vanished:
+            if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
                     self.bodies[key] = read_body(receipt).envelope
@@ -317,10 +315,9 @@ class Window:
 
     def buries(self, envelope: Envelope) -> Tally:
         """The tally of giving up an envelope: nothing if it was a dead letter before."""
-        if self._revives and envelope.key not in self.vanished:
+        if self._revives:
             return Tally()
-        number = envelope.increments
-        return Tally(dead=number, foreign=0 if self._revives else number * envelope.foreign)
+        return Tally(dead=envelope.increments, foreign=envelope.increments * envelope.foreign)
 
 
 GROWTH: Final = 1.5

@@ -81,16 +81,14 @@ mutation(
 )(returning_later())
 
 
-@around(
-    "a dead receipt that a replay has seen and that is gone is taken for one that never was",
-    "flusher.flush.window.Window.found",
-    *FLUSH_AND_REPLAY,
-    SEEDS,
-)
-def _(found: Any, self: Any, keys: Any, receipts: Any) -> None:
-    vanished = {*self.vanished}
-    found(self, keys, receipts)
-    self.vanished = vanished
+@around("what a replay saw to be dead is true for ever", "flusher.flush.window.Window.add", *FLUSH_AND_REPLAY)
+def _(add: Any, self: Any, delivery: Any, envelopes: Any, since: Any = None) -> None:
+    add(self, delivery, envelopes, since if since == delivery.published else None)
+
+
+@around("a dead receipt gets a body however late", "flusher.flush.commit_loop.Flush._renew", *FLUSH_AND_REPLAY)
+async def _(renew: Any, self: Any, envelope: Any, held: Any) -> None:
+    await renew(self, envelope, replace(held, until=None))
 
 
 @replaced(
@@ -107,7 +105,7 @@ def _(self: Any, now: int) -> Iterator[Any]:
                 continue
             if self.known.get(envelope.key) in {DEAD, DROPPED}:
                 yield held, left, TOO_OLD
-            elif late or envelope.key in self.vanished:
+            elif late:
                 yield held, envelope, TOO_OLD
 
 

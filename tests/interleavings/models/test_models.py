@@ -14,6 +14,7 @@ from tests.interleavings.models import (
     looks,
     promises,
     reaches,
+    replays,
     series,
     stops,
 )
@@ -23,6 +24,7 @@ from tests.interleavings.models.pages import DEAD, ORDER, OVERLAY, STORE, Counte
 MODELS = {
     "an id counts once however long its messages wait": (generations, {"it is counted twice"}),
     "an envelope is added once whoever stands still": (promises, {"it is added twice"}),
+    "a dead letter counts once whoever stands still": (replays, {"it is added twice"}),
     "a point that says it is exact is right": (series, {"a point is wrong"}),
     "a point is right though some follow no rules": (followed, {"a point is wrong"}),
     "an exact total of a period that is over is final": (

@@ -2,13 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from math import inf
 
 import pytest
 
-from flusher.dead_letters.desk import LEFT_AS_UNSURE, Replay, ReplayOutcome, drop
+from flusher.dead_letters.desk import Replay, ReplayOutcome, drop
 from flusher.dead_letters.letters import OpenedLetter, open_letter, open_receipt
-from flusher.flush.window import TOO_OLD
+from flusher.flush.window import LEFT_AS_UNSURE, TOO_OLD
 from shared.model.buckets import DAY, HOUR, Instant, Millis, StoreMillis
 from shared.model.dead_letters import read_body
 from shared.model.errors import GoneError, RefusedError, TransientError
@@ -79,6 +78,29 @@ class Morgue(Bench):
         await self.flush(first)
         await self.flush(second)
         return first, second
+
+    async def one_letter(self) -> list[OpenedLetter]:
+        """Of an envelope that the store would take by now."""
+        await self.flush(Envelope("e", {"poison": 1}, {}, (), self.now()))
+        self.cured()
+        self.clock.turn(DAY / 1_000)
+        return await self.opened()
+
+    async def lived_on_without_it(self) -> None:
+        """Its letter is counted, the receipt expires, and the broker, which has lost an ack, delivers it again."""
+        published = self.now()
+        assert sums(await self.replay()) == (1, 0, 0)
+        self.clock.turn(30 * DAY / 1_000)
+        assert await self.store.sweep(StoreMillis(self.now()), 100)
+        await self.published_ago("e", self.now() - published)
+        await self.flush()
+        assert (await self.found(key_of_envelope("e"))).state == DEAD
+
+    async def counted_long_ago_and_given_up_again(self) -> list[OpenedLetter]:
+        """The letter that was counted, of which another subscription has a copy."""
+        letters = await self.one_letter()
+        await self.lived_on_without_it()
+        return letters
 
     async def receipt(self, key: str) -> Receipt | None:
         return (await self.store.receipts([key])).found.get(key)
@@ -380,34 +402,47 @@ async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_is_not_t
     assert await morgue.total() == 0
 
 
-async def test_what_a_replay_gave_up_after_a_sleep_is_not_revived_if_the_answer_to_that_is_lost(
+async def test_a_message_that_came_back_too_late_is_not_counted_by_an_older_letter_of_it() -> None:
+    """A replay has counted it; then its receipt expired, and a flusher gave it up anew."""
+    morgue = Morgue(ages=True)
+    letters = await morgue.counted_long_ago_and_given_up_again()
+    assert [one.why for one in await morgue.replay(letters)] == [LEFT_AS_UNSURE]
+    assert await morgue.total("poison") == 1
+    assert sums(await morgue.replay(letters, too_old=True)) == (1, 0, 0), "somebody knows better"
+
+
+async def test_a_replay_that_saw_it_dead_and_slept_does_not_count_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receipt is dead again when it wakes up, but says another thing."""
+    morgue = Morgue(ages=True)
+    apply = morgue.store.apply
+
+    async def sleep(commit: Commit) -> Instant:
+        monkeypatch.setattr(morgue.store, "apply", apply)
+        await morgue.lived_on_without_it()
+        return await apply(commit)
+
+    letters = await morgue.one_letter()
+    monkeypatch.setattr(morgue.store, "apply", sleep)
+    assert [(one.counted, one.why) for one in await morgue.replay(letters)] == [(0, LEFT_AS_UNSURE)]
+    assert await morgue.total("poison") == 1
+
+
+async def test_a_flusher_that_slept_writes_no_body_to_a_receipt_that_says_another_thing_by_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     morgue = Morgue(ages=True)
-    await morgue.flush(Envelope("e", {"poison": 1}, {}, (), morgue.now()))
-    morgue.cured()
-    opened, apply = await morgue.opened(), morgue.store.apply
+    key, apply = key_of_envelope("e"), morgue.store.apply
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), DEAD),), ()))
 
-    async def sleep(_: Commit) -> Instant:
-        monkeypatch.setattr(morgue.store, "apply", apply)
-        assert sums(await morgue.replay()) == (1, 0, 0)
-        morgue.clock.turn(30 * DAY / 1_000)
-        assert await morgue.store.sweep(StoreMillis(morgue.now()), 100)
-        monkeypatch.setattr(morgue.store, "apply", lose)
-        raise TransientError("no answer")
-
-    async def lose(commit: Commit) -> Instant:
-        time = await apply(commit)
-        if any(one.state == DEAD for one in commit.receipts):
-            monkeypatch.setattr(morgue.store, "apply", apply)
-            raise TransientError("no answer")
-        return time
+    async def sleep(commit: Commit) -> Instant:
+        if commit.revived:
+            morgue.clock.turn(30 * DAY / 1_000)
+        return await apply(commit)
 
     monkeypatch.setattr(morgue.store, "apply", sleep)
-    outcomes = await Replay(morgue.flusher._tools, morgue.letters).run(opened, inf)
-    assert sum(one.counted for one in outcomes) == 0
-    assert [one.left for one in outcomes] == [1]
-    assert await morgue.total("poison") == 1
+    await morgue.flush(Envelope("e", {"a": 1}, {}, (), morgue.now()))
+    assert not (await morgue.found(key)).body
+    assert morgue.broker.unburied() == 1, "it comes again, and is judged anew"
 
 
 @pytest.mark.parametrize("ages", [True, False])
