@@ -2,10 +2,10 @@
 ticks.
 
 The envelope is published at 0, and once more at 1 by a spool. The broker may deliver each copy at any time, as after a
-lost acknowledgement. The receipt is dead with a body, if a copy was given up in time; dead and bare, if the copy came too
-late; or applied. One that is bare or applied expires. A replay looks at the receipt, judges, and commits. It may stand
-still between, and so may a flusher that found a bare receipt and writes a body to it. The store may refuse any commit for
-its content. See docs/adr/0007.
+lost acknowledgement. The receipt is dead with a body, if a copy was given up in time; dead and bare, if the copy came
+too late; or applied. One that is bare or applied expires. A replay looks at the receipt, judges, and commits. It may
+stand still between, and so may a flusher that found a bare receipt and writes a body to it. The store may refuse any
+commit for its content. See docs/adr/0007.
 """
 
 from collections.abc import Iterator
