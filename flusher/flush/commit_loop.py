@@ -315,7 +315,7 @@ class Flush:
         await self._tools.promise_keeper.renew()
         self.window.judge((await self._tools.promise_keeper.promises()).until)
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
-            if why == TOO_OLD and self._letters is not None:
+            if why == TOO_OLD and self._letters is not None:  # a replay leaves it as it is
                 self.why[envelope.key] = LEFT_AS_UNSURE
                 self.window.learn([envelope.key], DEAD)
                 continue

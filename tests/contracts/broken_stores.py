@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shared.model.buckets import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.errors import RefusedError
-from shared.model.words import DEAD, Commit, Guard, Receipt, Receipts, Total
+from shared.model.words import DEAD, Bounds, Commit, Guard, Receipt, Receipts, Total
 from tests.contracts.broken import Fault, after, before, calls, gives, leaves
 from tests.world.memory.audit_data import MemoryAuditData
 from tests.world.memory.buckets import MemoryBuckets
@@ -369,6 +369,9 @@ REVIVALS: Final[dict[str, Fault]] = {
         )
     ),
     "looks before it revives": calls(apply=_look_before_it_revives),
+    "revives what is late": commits(
+        lambda _, commit: replace(commit, bounds=Bounds()) if commit.revived else commit,
+    ),
 }
 
 

@@ -1,14 +1,15 @@
 """The contract of dead receipts with a body: a snapshot finds what they stand for until they are applied or dropped."""
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from shared.model.buckets import NEVER, BrokerMillis, StoreMillis
+from shared.model.buckets import HOUR, NEVER, BrokerMillis, StoreMillis
 from shared.model.dead_letters import read_body, with_body
-from shared.model.errors import AlreadyAppliedError
-from shared.model.words import DEAD, DROPPED, Commit, Entry, Envelope, Increment, Receipt, ShardAdd, Total
+from shared.model.errors import AlreadyAppliedError, LateError
+from shared.model.words import DEAD, DROPPED, Bounds, Commit, Entry, Envelope, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import LATER, commit, snapshot_of, total
@@ -109,6 +110,16 @@ class DeadContract:
             with pytest.raises(AlreadyAppliedError):
                 await store.apply(late)
         assert await total(store, "a") == 0
+
+    async def test_what_is_revived_in_time_counts_and_what_is_late_stays_dead(self, store: Store) -> None:
+        await store.apply(buried(dead("k", {"a": 5})))
+        now = await store.now()
+        revival = Commit((), (ShardAdd("a", 0, 5, 1),), (Receipt("k", LATER),))
+        with pytest.raises(LateError):
+            await store.apply(replace(revival, bounds=Bounds(StoreMillis(now - HOUR))))
+        assert len((await look(store))[0].dead) == 1
+        await store.apply(replace(revival, bounds=Bounds(StoreMillis(now + 2 * HOUR))))
+        assert ((await look(store))[0].dead, await total(store, "a")) == ((), 5)
 
     async def test_it_never_expires_and_what_came_of_it_does(self, store: Store) -> None:
         await store.apply(buried(dead("k", {"a": 5}), dead("l", {"a": 50})))
