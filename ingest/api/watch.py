@@ -268,7 +268,7 @@ class WatchRoutes:
         """Watch one counter: its value now, and each change
 
         All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
-        prefix {MOST_IN_STREAM:,}. One client may take as many as are still free.
+        prefix {MOST_IN_STREAM:,}. One client may take half of them.
         """
         return await self._stream(call, Watch([name]), last=asks.last)
 
@@ -276,7 +276,7 @@ class WatchRoutes:
         """Watch several counters in one stream: by `name`, or all under a `prefix`
 
         All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
-        prefix {MOST_IN_STREAM:,}. One client may take as many as are still free. A new counter under the prefix is seen
+        prefix {MOST_IN_STREAM:,}. One client may take half of them. A new counter under the prefix is seen
         within a second or two.
         """
         caller, names, prefix = call.caller, [*dict.fromkeys(asks.name)], asks.prefix

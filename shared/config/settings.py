@@ -120,7 +120,7 @@ class Settings:
         "longest time that increments may wait in the spool, seconds; after that, requests get 503",
     )
     existing: str = _setting(
-        "no", choice("no", "yes"), "yes: no start creates a SQLite file, only countersink provision does"
+        "no", choice("no", "yes"), "yes: only countersink provision creates a SQLite file, no start does"
     )
     linger_ms: int = _setting(
         20,
@@ -140,10 +140,13 @@ class Settings:
     look: float = _setting(
         1.0,
         number(0.0, LONGEST_LOOK),
-        "longest time that reads use what the store last said about the other processes, seconds; 0: always ask",
+        "longest time that reads rely on their last look at the list of processes in the store, seconds; "
+        "0: always look",
     )
     shards: int = _setting(1, whole(1, MOST_SHARDS), "number of shards of a new counter")
-    max_shards: int = _setting(100, whole(1, MOST_SHARDS), "maximum number of shards of a counter")
+    max_shards: int = _setting(
+        100, whole(1, MOST_SHARDS), "largest number of shards that a counter grows to, or can be given"
+    )
     shard_writes: float = _setting(
         1.0,
         number(0.01, 10_000.0),
@@ -167,8 +170,8 @@ class Settings:
     max_pending_bytes: int = _setting(
         33_554_432,
         whole(1_024, 2**50),
-        "maximum size of the pending increments in a SQLite broker, bytes, where each string counts 24 more; "
-        "beyond it, requests get 503; in memory, they take up to 8 times as much",
+        "maximum size of the pending increments in a SQLite broker, bytes; each string counts as its length and 24 "
+        "more; beyond it, requests get 503; in memory, they take up to 8 times as much",
     )
     disk_reserve: int = _setting(
         67_108_864,
@@ -179,7 +182,7 @@ class Settings:
     max_waiting: int = _setting(
         200_000,
         whole(1, 10_000_000),
-        "maximum number of increments that one ingest process holds before they are safe on disk, where 256 "
+        "maximum number of increments that one ingest process holds before they are safe on disk; each 256 "
         "bytes of a body count as one; beyond it, requests get 503, and a client that holds too many of them "
         "gets 429",
     )
@@ -191,8 +194,8 @@ class Settings:
     idle_timeout: float = _setting(
         620.0,
         number(0.1, 3600.0),
-        "seconds after which a connection without a request is closed; longer than a proxy keeps it, or the proxy "
-        "may send a request to a connection that is just closed",
+        "seconds after which a connection without a request is closed; set it longer than your proxy keeps such "
+        "connections, or the proxy may send a request to one that is just being closed",
     )
     max_connections: int = _setting(
         10_000,
@@ -237,8 +240,8 @@ class Settings:
     feed_secret: str = _setting(
         "",
         text,
-        "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; two, with a space between,"
-        " while you replace one",
+        "secret that signs what a web hook gets: whsec_ and 24 to 64 random bytes as base64; while you replace it, set"
+        " both, separated by a space",
     )
     expire: tuple[ExpireRule, ...] = _setting(
         (),
@@ -287,7 +290,7 @@ class Settings:
         (),
         lists.networks,
         "networks of your proxies, such as 10.0.0.0/8,192.168.1.1/32; the client is then the last address in "
-        "X-Forwarded-For that is in none of them",
+        "X-Forwarded-For that is not in one of these networks",
     )
     origins: tuple[str, ...] = _setting(
         (),
