@@ -35,7 +35,7 @@ from shared.model.moving import (
     marks_of,
     shard_of_copy,
 )
-from shared.model.words import Commit, Guard, Mark, Receipt, Total, pages
+from shared.model.words import DEAD, Commit, Guard, Mark, Receipt, Total, pages
 from shared.runtime.retry import Backoff, insist, within
 from shared.wiring.moving import End
 
@@ -262,9 +262,14 @@ class Copier:
             return found
 
         found = await self._insist(once)
-        for one in some if self._merge else ():
-            if one.key in found and one.counted_twice(found[one.key], self._shard):
-                self._differs("", f"an id was counted in both places, so it counts twice: receipt {one.key}")
+        for one in some:
+            there = found.get(one.key)
+            if (
+                there is not None
+                and (self._merge or there.state == DEAD)
+                and (why := one.counted_twice(there, self._shard))
+            ):
+                self._differs("", why)
         return len(receipts) - len(found)
 
     async def _marks(self, some: Sequence[Mark], write: bool) -> int:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flusher.dead_letters.letters import LetterFilter, OpenedLetter, open_letter, open_receipt, sums_of
-from flusher.flush.commit_loop import BEFORE, Flush, FlushTools
-from flusher.flush.window import LEFT_AS_UNSURE, Window
+from flusher.flush.commit_loop import BEFORE, LEFT_AS_UNSURE, Flush, FlushTools
+from flusher.flush.window import Window
 from flusher.service import make_tools
 from shared.config.settings import Settings, promise_of
-from shared.model.buckets import BrokerMillis, StoreMillis
+from shared.model.buckets import StoreMillis
 from shared.model.dead_letters import (
     MOST_REASON,
     MOST_START,
@@ -71,7 +71,7 @@ class Replay:
         lost.
         """
         keys = [*dict.fromkeys(key for one in opened for key in (*one.receipt_keys(), *one.second_uses()))]
-        seen = BrokerMillis(await self._tools.store.now())
+        looked = await self._tools.store.now()
         receipts = await self._tools.store.receipts(keys)
         window = Window(revives=True)
         outcomes = []
@@ -81,10 +81,8 @@ class Replay:
             if one.vanished(receipts.found):
                 outcome.why, outcome.left = LEFT_AS_UNSURE, one.increments
             elif one.flaw is None:
-                ages = self._judges and one.ages(receipts.found)
-                since = min(one.letter.delivery.published, seen) if ages else seen
-                window.add(one.letter.delivery, one.envelopes, since)
-        flush = Flush(window, self._tools, self._letters)
+                window.add(one.letter.delivery, one.envelopes, aged=self._judges)
+        flush = Flush(window, self._tools, self._letters, looked)
         flush.learn(keys, receipts)
         await flush.run(patience)
         tried = [envelope.key for one in outcomes if one.why is None for envelope in one.opened.envelopes]
@@ -101,13 +99,13 @@ def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
         if outcome.why is not None:
             continue
         for envelope in outcome.opened.envelopes:
-            key, number = envelope.key, envelope.increments
+            key, number, left = envelope.key, envelope.increments, flush.left.get(outcome.opened.id)
             state = flush.window.known.get(key, APPLIED)  # without a receipt it was settled long ago
             if state == DROPPED:
                 outcome.dropped += number
-            elif state != APPLIED:
+            elif state == DEAD or (key not in flush.window.known and left is not None):
                 outcome.left += number
-                outcome.why = outcome.why or flush.why.get(key, BEFORE)
+                outcome.why = outcome.why or left or flush.why.get(key, BEFORE)
             elif key not in counted:
                 outcome.already += number
             else:

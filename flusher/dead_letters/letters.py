@@ -59,17 +59,6 @@ class OpenedLetter:
         """The receipt keys that its envelopes have if other uses of their ids were first."""
         return (envelope.as_second_use().key for envelope in self.envelopes if envelope.attempt)
 
-    def ages(self, found: Mapping[str, Receipt]) -> bool:
-        """Whether it is a question of its age if some of it has been applied: a receipt that may have expired was not
-        found, or is dead without a body, as it is after that. If no more than second uses can be left, their own
-        receipts decide.
-        """
-        proved = {key for key, receipt in found.items() if receipt.state != DEAD or receipt.body}
-        over = all(_over(envelope.key, found) for envelope in self.envelopes)
-        return not proved.issuperset(self.receipt_keys()) or (
-            over and any(key not in found for key in self.second_uses())
-        )
-
     def vanished(self, found: Mapping[str, Receipt]) -> bool:
         """Whether its dead receipt is gone: another replay may have applied it long ago."""
         return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)

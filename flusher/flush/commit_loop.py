@@ -15,16 +15,7 @@ from itertools import repeat
 from math import inf
 from typing import Final
 
-from flusher.flush.window import (
-    LEFT_AS_UNSURE,
-    MOST_IN_COMMIT,
-    MOST_IN_COMMIT_OF_FILE,
-    TOO_OLD,
-    Held,
-    Plan,
-    Window,
-    notes_of,
-)
+from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth
 from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
@@ -41,7 +32,16 @@ from shared.model.errors import (
     amount,
     said_of_bug,
 )
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, SILENT, Promise, Promises, Tally, notes_of_commit, read_note
+from shared.model.receipts import (
+    CLIENT_IDS_REMEMBERED,
+    FORCE,
+    SILENT,
+    Promise,
+    Promises,
+    Tally,
+    notes_of_commit,
+    read_note,
+)
 from shared.model.words import APPLIED, DEAD, Bounds, Commit, Envelope, FirstAdds, Receipt, Receipts, ShardAdd, add_to
 from shared.ports.broker import DeadLetters, Subscription
 from shared.ports.overlay import Overlay
@@ -260,14 +260,27 @@ MOST_BUGS: Final = 100
 """Envelopes that are given up for bugs in one window. If more meet one, the process ends: they are not to blame."""
 BEFORE: Final = "given up before"
 """The reason of an envelope whose receipt is found dead."""
+LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
+STOOD_STILL: Final = "the replay stood still for hours: run it again"
 
 
 class Flush:
     """Commits a window, whatever fails, until the receipts of all envelopes are known. A crash is always safe."""
 
-    def __init__(self, window: Window, tools: FlushTools, letters: DeadLetters | None = None) -> None:
-        """`letters`: where the messages come from, if it is not the subscription."""
+    def __init__(
+        self,
+        window: Window,
+        tools: FlushTools,
+        letters: DeadLetters | None = None,
+        looked: StoreMillis | None = None,
+    ) -> None:
+        """`letters`: where the messages come from, if it is not the subscription. `looked`: when their receipts were
+        read.
+        """
         self.window = window
+        self.left: dict[str, str] = {}
+        """Letters that a replay leaves, by message id, and why."""
+        self._looked = looked
         self.counted: set[str] = set()
         """Receipts that its commits are known to have written for letters."""
         self._tools = tools
@@ -276,8 +289,8 @@ class Flush:
         """Envelopes in a commit."""
         self._bugs = 0
         self._floor = BEGINNING
-        self._now = NEVER
-        """The latest known time of the store."""
+        self._now = self._holds_until = NEVER
+        """The latest known time of the store, and until when what is known of receipts holds."""
         self.why: dict[str, str] = {}
         self._id = secrets.token_hex(6)
         """Each receipt has this, so that a commit whose outcome was unknown is recognised and counted."""
@@ -313,11 +326,17 @@ class Flush:
         """Give up what came too late, then commit as much as fits of what is left."""
         self._now = max(self._now, await self._tools.store.now())
         await self._tools.promise_keeper.renew()
-        self.window.judge((await self._tools.promise_keeper.promises()).until)
-        for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
-            if why == TOO_OLD and self._letters is not None:  # a replay leaves it as it is
-                self.why[envelope.key] = LEFT_AS_UNSURE
-                self.window.learn([envelope.key], DEAD)
+        promises = await self._tools.promise_keeper.promises()
+        self.window.judge(self._now, promises.until)
+        self._holds_until = promises.in_force_until()
+        if self._looked is not None:
+            self._holds_until = min(self._holds_until, StoreMillis(self._looked + FORCE))
+            if self._now > self._holds_until:
+                self.left |= {held.delivery.message_id: STOOD_STILL for held in self.window.held}
+                self.window.drop(self.left)
+        for held, envelope, why in self.window.late():  # each becomes known when it is given up
+            if why == TOO_OLD and self._letters is not None:
+                self._leave(held, envelope)
                 continue
             message = [held.delivery.message_id] if held.delivery.token else []
             await self._give_up(envelope, why, self._bounds(None if why == TOO_OLD else held.until, message))
@@ -384,7 +403,13 @@ class Flush:
         remembered = self._now + CLIENT_IDS_REMEMBERED if of_client else NEVER
         return StoreMillis(max(expires(self._now, of_client=False), remembered))
 
+    def _leave(self, held: Held, envelope: Envelope) -> None:
+        """Leave it in its letter, whose other envelopes may count."""
+        self.left[held.delivery.message_id] = LEFT_AS_UNSURE
+        held.envelopes = tuple([one for one in held.envelopes if one.key != envelope.key])
+
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
+        until = self._holds_until if until is None else min(until, self._holds_until)
         return Bounds(until, tuple(messages) if self._tools.one_file else ())
 
     async def _look_up(self, keys: Collection[str], envelopes: Collection[str]) -> None:
@@ -444,16 +469,17 @@ class Flush:
     def _dead(self, envelope: Envelope, why: str) -> Receipt:
         """A dead receipt. It has a body if it is certain that the envelope was not applied."""
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
-        if (held := self.window.holder(envelope, self._now)) is None:
+        if (body := self.window.bodies.get(envelope.key)) is not None:
+            return with_body(dead, body.envelope, why, body.letter.delivery.published, body.sure_until)
+        if (held := self.window.holder(envelope)) is None:
             return dead
-        sure_until = NEVER if held.until is None or self._tools.one_file else held.until
-        return with_body(dead, envelope, why, held.delivery.published, sure_until)
+        return with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
         for held in dead:
             await self._bury(held)
-        done, _ = self.window.settled()
+        done = [held for held in self.window.settled()[0] if held.delivery.message_id not in self.left]
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
         known, kept = self.window.known, self.window.kept
@@ -467,18 +493,18 @@ class Flush:
         try:
             for envelope in self.window.given_up(held):
                 if envelope.key not in self.why and envelope.key not in self.window.kept:
-                    await self._renew(envelope, held)
+                    await self._renew(envelope)
         except TransientError as error:
             _log.warning("message %s will be delivered again: %s", held.delivery.message_id, error)
             return False
         return bool(self.window.given_up(held))
 
-    async def _renew(self, envelope: Envelope, held: Held) -> None:
-        key, dead = envelope.key, self._dead(envelope, BEFORE)
+    async def _renew(self, envelope: Envelope) -> None:
+        key = envelope.key
         try:
-            await self._bury_in_store(Commit((), (), (dead,), bounds=Bounds(held.until if dead.body else None)))
+            await self._bury_in_store(Commit((), (), (self._dead(envelope, BEFORE),), bounds=self._bounds(None, ())))
         except LateError:
-            raise TransientError("it became too old meanwhile") from None
+            raise TransientError("the process stood still") from None
         except AlreadyAppliedError:
             await self._look_up([key], {key})
             if self.window.known[key] == DEAD:
@@ -486,10 +512,10 @@ class Flush:
 
     async def _bury(self, held: Held) -> None:
         whys = [self.why[one.key] for one in self.window.given_up(held) if one.key in self.why]
-        why = whys[0] if whys else TOO_OLD if held.late(self._now) else BEFORE
+        why = whys[0] if whys else TOO_OLD if held.late else BEFORE
         try:
             if self._letters is not None:
-                if held.delivery.token and why != LEFT_AS_UNSURE:
+                if held.delivery.token:
                     await self._letters.bury(held.delivery, why)
                 return
             metrics.DEAD.labels("refused").inc()

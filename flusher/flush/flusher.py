@@ -273,8 +273,7 @@ class Flusher:
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
-            since = None if self._tools.one_file else delivery.published
-            self._window.add(delivery, decode(delivery, self._topic), since)
+            self._window.add(delivery, decode(delivery, self._topic), aged=not self._tools.one_file)
         except UnreadableError as error:
             return str(error)
         except NewerError as error:

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, TypeVar
 
 from shared.model.buckets import BrokerMillis, Rules, StoreMillis, TimeBucket, buckets_of
-from shared.model.dead_letters import read_body
+from shared.model.dead_letters import Body, read_body
 from shared.model.receipts import Tally, notes_of_commit, read_note
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt
 
@@ -30,15 +30,12 @@ class Held:
 
     delivery: Delivery
     envelopes: tuple[Envelope, ...]
-    since: BrokerMillis | None
-    """What is known of its receipts holds for as long as an envelope may be applied that was published at this time.
-    None: for ever.
-    """
+    aged: bool
+    """Whether its receipts may expire before it is delivered again."""
     until: StoreMillis | None = None
     """The time after which it must not be applied, as its receipts may be gone."""
-
-    def late(self, now: StoreMillis) -> bool:
-        return self.until is not None and now > self.until
+    late: bool = False
+    """Whether that time was over when it was judged."""
 
 
 @dataclass(slots=True)
@@ -76,11 +73,11 @@ class Plan:
         """The keys of all its receipts."""
         return [*self.receipts, *self.ids]
 
-    def come_from(self, held: Held) -> None:
-        """Note the message that an envelope was taken from."""
+    def come_from(self, held: Held, *, proved: bool) -> None:
+        """Note the message that an envelope was taken from. `proved`: its age does not matter."""
         if held.delivery.token:  # else no broker holds it, and the dead receipt that is revived tells
             self.messages.append(held.delivery.message_id)
-        if held.until is not None:
+        if held.until is not None and not proved:
             self.until = held.until if self.until is None else min(self.until, held.until)
 
     def take(self, envelope: Envelope, known: Mapping[str, str]) -> bool:
@@ -157,8 +154,6 @@ def notes_of(plan: Plan, commit: str) -> list[bytes]:
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
 """The reason of a message that was buried for its age. It may have been applied before."""
-LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
-"""Why a replay leaves a letter as it is."""
 
 
 class Window:
@@ -173,8 +168,8 @@ class Window:
         """Dead receipts to be revived, with their increments. Their envelopes are planned as if they had no receipt."""
         self.kept: set[str] = set()
         """Dead receipts that are known to have a body. Readers count those as pending."""
-        self.bodies: dict[str, Envelope] = {}
-        """The envelopes in the bodies of receipts of `dead`."""
+        self.bodies: dict[str, Body] = {}
+        """The bodies of receipts of `dead`."""
         self.attempts: dict[str, str] = {}
         """Which use of a client's id each known receipt stands for."""
         self.counters: set[str] = set()
@@ -187,9 +182,9 @@ class Window:
     def __bool__(self) -> bool:
         return bool(self.held)
 
-    def add(self, delivery: Delivery, envelopes: tuple[Envelope, ...], since: BrokerMillis | None = None) -> None:
-        """Hold a message, and its envelopes. `since`: see `Held`."""
-        self.held.append(Held(delivery, envelopes, since))
+    def add(self, delivery: Delivery, envelopes: tuple[Envelope, ...], *, aged: bool = False) -> None:
+        """Hold a message, and its envelopes."""
+        self.held.append(Held(delivery, envelopes, aged))
         for envelope in envelopes:
             self.counters |= envelope.counters()
             self.patient &= envelope.patient
@@ -205,16 +200,20 @@ class Window:
                 left = self._left(envelope, plan)
                 if left is None or self.known.get(envelope.key) in {DEAD, DROPPED}:
                     continue
+                proved = self._proved(left)
+                if held.late and not proved:  # a copy in time has it, or it is a second use, and adds nothing
+                    continue
                 if len(plan.envelopes) == most or not plan.take(left, self.known):
                     return plan
-                plan.come_from(held)
+                plan.come_from(held, proved=proved)
         return plan
 
-    def judge(self, until: Callable[[BrokerMillis], StoreMillis]) -> None:
-        """Set until when each message may be applied."""
+    def judge(self, now: StoreMillis, until: Callable[[BrokerMillis], StoreMillis]) -> None:
+        """Set until when each message may be applied. `until` tells it from the time of its publish."""
         for held in self.held:
-            if held.since is not None:
-                held.until = until(held.since)
+            if held.aged:
+                held.until = until(held.delivery.published)
+                held.late = now > held.until
 
     def drop(self, messages: Collection[str]) -> None:
         self.held = [held for held in self.held if held.delivery.message_id not in messages]
@@ -239,33 +238,49 @@ class Window:
     def _revived(self, envelope: Envelope) -> Envelope:
         """The envelope that a dead receipt stands for: its body, since readers have counted that; else this letter."""
         key = envelope.key
-        return self.bodies.get(key) or envelope.in_place_of(self.attempts[key], self.dead[key])
+        if (body := self.bodies.get(key)) is not None:
+            return body.envelope
+        return envelope.in_place_of(self.attempts[key], self.dead[key])
 
-    def late(self, now: StoreMillis) -> Iterator[tuple[Held, Envelope, str]]:
+    def _proved(self, left: Envelope) -> bool:
+        """Whether receipts prove that what is left of an envelope was not applied, however old it is. A dead one proves
+        it if it has a body, or is of a second use. Others came too late, and may have been applied before.
+        """
+        if left.second:
+            return left.key in self.dead
+        return left.key in self.bodies and all(key in self.known for key in left.ids)
+
+    def late(self) -> Iterator[tuple[Held, Envelope, str]]:
         """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
-        A second use that came too late is settled if the first one was applied: it adds nothing.
+        A second use that came too late is settled if the first one was applied: it adds nothing. What came too late is
+        not given up if a copy is here that came in time.
         """
+        in_time = {one.key for held in self.held if not held.late for one in held.envelopes}
         for held in [*self.held]:
             for envelope in held.envelopes:
-                late, left = held.late(now), self._left(envelope)
+                left = self._left(envelope)
                 if left is None:
                     continue
-                if self.known.get(envelope.key) in {DEAD, DROPPED}:
+                late = held.late and envelope.key not in in_time and not self._proved(left)
+                first = self.known.get(envelope.key)
+                if first == DROPPED and self._revives:
+                    self.known[left.key] = DROPPED
+                elif first in {DEAD, DROPPED}:
                     yield held, left, TOO_OLD if late else "its id was given up before"
                 elif late and left.second:
                     self.known[left.key] = APPLIED
                 elif late:
                     yield held, envelope, TOO_OLD
 
-    def holder(self, envelope: Envelope, now: StoreMillis) -> Held | None:
-        """The message whose envelope a dead receipt can hold as its body. None if it came too late and may have been
-        applied, or if it is a second use, which has nothing to keep.
+    def holder(self, envelope: Envelope) -> Held | None:
+        """The message whose envelope a dead receipt can hold as its body. None if all came too late, so it may have been
+        applied, or if the envelope is a second use, which has nothing to keep.
         """
-        key = envelope.key
-        holders = [held for held in self.held if any(one.key == key for one in held.envelopes)]
-        late = any(held.late(now) for held in holders)
-        return holders[0] if holders and not late else None
+        for held in self.held:
+            if not held.late and any(one.key == envelope.key for one in held.envelopes):
+                return held
+        return None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """Note that these receipts exist. `attempts`: see `Plan`."""
@@ -286,7 +301,7 @@ class Window:
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
-                    self.bodies[key] = read_body(receipt).envelope
+                    self.bodies[key] = read_body(receipt)
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from shared.model.buckets import BucketAdd, Followed, Millis, StoreMillis, TimeBucket, WallMillis
 from shared.model.jobs import EXPORT, JobState
 from shared.model.receipts import copied_from, read_note, said_again
-from shared.model.words import APPLIED, DROPPED, Mark, Receipt
+from shared.model.words import APPLIED, DEAD, DROPPED, Mark, Receipt
 
 MOST_FOREIGN_SHARDS: Final = 10_000
 """Shards of one counter that are looked for. More would be a mistake."""
@@ -144,10 +144,20 @@ class MovedReceipt(NamedTuple):
         """The receipt in a store whose clock says `now`, copied from that source."""
         return Receipt(self.key, StoreMillis(now + self.left), self.state, copied_from(source, self.note))
 
-    def counted_twice(self, there: Receipt, source: int) -> bool:
-        """Whether both stores counted what this receipt stands for, so that it was not copied from that source."""
-        both = self.state == there.state == APPLIED and self.key[0] not in _SECOND_USE + _CHANGES
-        return both and read_note(there.note).copied != source
+    def counted_twice(self, there: Receipt, source: int) -> str | None:
+        """What is wrong if what this receipt stands for counts in both stores, or would after a replay; None if nothing
+        is. `source`: from where a receipt may have been copied.
+        """
+        if self.state != APPLIED or self.key[0] in _SECOND_USE + _CHANGES:
+            return None
+        if there.state == DEAD:
+            return (
+                "what was counted is a dead letter in the target, and a replay would count it twice: drop it there,"
+                f" with countersink dlq drop {self.key}"
+            )
+        if there.state == APPLIED and read_note(there.note).copied != source:
+            return f"an id was counted in both places, so it counts twice: receipt {self.key}"
+        return None
 
 
 class MovedCount(NamedTuple):

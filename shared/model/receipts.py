@@ -182,6 +182,12 @@ class Promises:
         greater = [one.seen for one in self._all if one.seen and one.life >= self.ours.life]
         return None if greater and now - max(greater) < RENEWED else self.ours._replace(seen=now)
 
+    def in_force_until(self) -> StoreMillis:
+        """Until when all receipts that are made live for as long as we promise, or longer. A commit that comes later
+        may miss one.
+        """
+        return StoreMillis(max(one.seen for one in self._all if one.life >= self.ours.life) + FORCE)
+
     def until(self, published: BrokerMillis) -> StoreMillis:
         """The last time at which an envelope published at that time may be applied.
 

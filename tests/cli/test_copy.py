@@ -20,7 +20,7 @@ from countersink_server.move.copier import WHAT, Copier, CopyReport
 from countersink_server.move.importer import ImportOptions
 from shared.config.settings import Settings
 from shared.memory import ProcessOverlay
-from shared.model.buckets import DAY, BrokerMillis, Millis, StoreMillis, WallMillis
+from shared.model.buckets import DAY, NEVER, BrokerMillis, Millis, StoreMillis, WallMillis
 from shared.model.dead_letters import with_body
 from shared.model.errors import SettingsError
 from shared.model.jobs import ADD, DONE, EXPORT, FAILED, RESET, RUNNING, Job, JobState, Progress
@@ -314,6 +314,19 @@ async def test_a_merge_names_what_both_have_counted_and_not_what_a_copy_took_alo
     for _ in range(2):
         assert (await copied(one, two, merge=True, lines=tmp_path if by_file else None)).differences == [("", twice)]
         assert await total(two, "a") == 4
+
+
+async def test_what_was_counted_and_is_a_dead_letter_in_the_target_is_named(files: Files) -> None:
+    """Its client got no answer, and sent it again to the new place, where it was refused."""
+    one, two = files
+    key = key_of_envelope("request")
+    later = StoreMillis(await one.now() + 10 * DAY)
+    (note,) = notes_of_commit(["t1"], "c", Tally(1), {"a": 5})
+    await one.apply(Commit((Receipt(key, later, note=note),), (ShardAdd("a", 0, 5, 1),)))
+    letter = Envelope("request", {"a": 5}, retried=True, attempt="t2")
+    await two.apply(Commit((with_body(Receipt(key, NEVER, DEAD), letter, "refused", BrokerMillis(1)),), ()))
+    ((_, why),) = (await copied(one, two)).differences
+    assert f"a replay would count it twice: drop it there, with countersink dlq drop {key}" in why
 
 
 @pytest.mark.parametrize("waits", [NONE, Millis(9 * DAY)])

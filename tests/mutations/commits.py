@@ -7,7 +7,7 @@ from typing import Any
 
 from flusher.flush.window import TOO_OLD
 from shared.model.words import APPLIED, DEAD, DROPPED
-from tests.mutations.mutation import LOOPS, around, mutation, replaced, returning, returning_later
+from tests.mutations.mutation import LOOPS, around, instead, mutation, replaced, returning, returning_later
 from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, PUBLISHING, SEEDS
 
 
@@ -81,14 +81,22 @@ mutation(
 )(returning_later())
 
 
-@around("what a replay saw to be dead is true for ever", "flusher.flush.window.Window.add", *FLUSH_AND_REPLAY)
-def _(add: Any, self: Any, delivery: Any, envelopes: Any, since: Any = None) -> None:
-    add(self, delivery, envelopes, since if since == delivery.published else None)
+mutation(
+    "what a process knows of receipts is true for ever",
+    "shared.model.receipts.Promises.in_force_until",
+    *FLUSH_AND_REPLAY,
+)(returning(1 << 60))
+
+
+mutation("what a replay saw to be dead is true for ever", "flusher.flush.commit_loop.FORCE", *FLUSH_AND_REPLAY)(
+    instead(1 << 60)
+)
 
 
 @around("a dead receipt gets a body however late", "flusher.flush.commit_loop.Flush._renew", *FLUSH_AND_REPLAY)
-async def _(renew: Any, self: Any, envelope: Any, held: Any) -> None:
-    await renew(self, envelope, replace(held, until=None))
+async def _(renew: Any, self: Any, envelope: Any) -> None:
+    self._holds_until = 1 << 60
+    await renew(self, envelope)
 
 
 @replaced(
@@ -97,10 +105,10 @@ async def _(renew: Any, self: Any, envelope: Any, held: Any) -> None:
     *FLUSH_AND_REPLAY,
     SEEDS,
 )
-def _(self: Any, now: int) -> Iterator[Any]:
+def _(self: Any) -> Iterator[Any]:
     for held in [*self.held]:
         for envelope in held.envelopes:
-            late, left = held.late(now), self._left(envelope)
+            late, left = held.late, self._left(envelope)
             if left is None:
                 continue
             if self.known.get(envelope.key) in {DEAD, DROPPED}:

@@ -28,18 +28,18 @@ async def _(drop: Any, store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
 
 mutation(
     "what may be applied already is replayed",
-    ("flusher.dead_letters.letters.OpenedLetter.vanished", "flusher.dead_letters.letters.OpenedLetter.ages"),
+    "flusher.flush.window.Window._proved",
     *FLUSH_AND_REPLAY,
-)(returning(False))
+)(returning(True))
 
 
 @around(
     "a dead receipt without a body proves that nothing was applied",
-    "flusher.dead_letters.letters.OpenedLetter.ages",
+    "flusher.flush.window.Window._proved",
     *FLUSH_AND_REPLAY,
 )
-def _(ages: Any, self: Any, found: Any) -> Any:
-    return ages(self, {key: one._replace(body=one.body or b"{}") for key, one in found.items()})
+def _(proved: Any, self: Any, left: Any) -> Any:
+    return proved(self, left) or left.key in self.dead
 
 
 @around("a forgotten letter leaves the floor where it was", "shared.sqlite.broker.SqliteDeadLetters.ack", STORE)

@@ -10,9 +10,9 @@ from flusher.flush.commit_loop import FlushTools, PromiseKeeper, ShardBook
 from flusher.flush.flusher import Flusher
 from flusher.flush.window import FlushPolicy
 from flusher.shards import Growth
-from shared.model.buckets import DAY, Millis, Rules
+from shared.model.buckets import DAY, Instant, Millis, Rules
 from shared.model.receipts import Promise, promised
-from shared.model.words import Envelope
+from shared.model.words import Commit, Envelope
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
@@ -24,6 +24,23 @@ from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.store import MemoryStore
 
 PROMISE: Final = promised(Millis(7 * DAY), DAY)
+
+
+class Gate:
+    """A store before which a process stands still, at its first commit, until it is let go."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def apply(self, commit: Commit) -> Instant:
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.go.wait()
+        return await self._store.apply(commit)
 
 
 def tools_of(

@@ -3,7 +3,8 @@
 The first copy is published at 0, in vain as far as the ingest knows, and again when its spool forwards it. The broker
 may deliver a copy at any time later, as after a seek. A flusher takes a copy, judges, and sends its commit; between any
 of these it may stand still for ever so long. Sweeps take every receipt that has expired, at once. Flusher 0 has a short
-retention and flusher 1 a long one; either may be the first, or stop. See docs/adr/0015.
+retention and flusher 1 a long one; either may be the first, or stop. A promise binds receipts for `FORCE` ticks after
+it was renewed. See docs/adr/0015.
 """
 
 from collections.abc import Iterator
@@ -11,16 +12,16 @@ from typing import Final, NamedTuple
 
 from tests.interleavings.models.explore import RuledModel, put
 
-REACH: Final = (2, 4)
-LIFE: Final = (5, 7)
+REACH: Final = (2, 8)
+LIFE: Final = (6, 12)
 """Of each setting: `reach` + the longest spool + 1."""
-SPOOL: Final = 2
-END: Final = 10
+SPOOL: Final = 3
+FORCE: Final = 2
+END: Final = 14
 NEVER: Final = -9
-RULES: Final = frozenset({"commit", "smaller", "earliest", "greater", "sum", "promise"})
+RULES: Final = frozenset({"commit", "smaller", "earliest", "sum", "force"})
 """Each of them is needed: the store judges the commit; the smallest promise judges; it judges by the earliest publish
-that a copy may have had; receipts live by the greatest; a spool keeps no more than receipts outlive; who writes has
-promised.
+that a copy may have had; a spool keeps no more than receipts outlive; who commits has a promise that is still in force.
 """
 
 
@@ -70,9 +71,7 @@ class Model(RuledModel):
             return
         published = 0 if one.copy == 0 else s.second
         if one.until == NEVER:
-            seen = s.seen
-            if "promise" in self._rules:
-                seen = put(seen, number, s.now)
+            seen = put(s.seen, number, s.now)
             until = self._until(seen, number, published)
             if s.now > until:
                 yield "finds it too old", Flusher(), s.expires, s.added, seen
@@ -81,16 +80,18 @@ class Model(RuledModel):
             return
         if "commit" in self._rules and s.now > one.until:
             yield "is refused", Flusher(), s.expires, s.added, s.seen
+        elif "force" in self._rules and s.now > s.seen[number] + FORCE:
+            yield "is refused, and judges again", one._replace(until=NEVER), s.expires, s.added, s.seen
         elif s.expires != NEVER:
             yield "meets the receipt", Flusher(), s.expires, s.added, s.seen
         else:
-            yield "commits", Flusher(), published + self._life(s, number), s.added + 1, s.seen
+            yield "commits", Flusher(), max(published, s.now - FORCE) + self._life(s, number), s.added + 1, s.seen
 
     def _until(self, seen: tuple[int, ...], number: int, published: int) -> int:
         earliest = published - SPOOL if "earliest" in self._rules else published
-        behind = [REACH[other] for other in (0, 1) if seen[other] != NEVER and seen[other] >= earliest]
+        behind = [REACH[other] for other in (0, 1) if seen[other] != NEVER and seen[other] + FORCE >= earliest]
         return published + (min([REACH[number], *behind]) if "smaller" in self._rules else REACH[number])
 
     def _life(self, s: State, number: int) -> int:
-        force = [LIFE[other] for other in (0, 1) if s.seen[other] != NEVER]
-        return max([LIFE[number], *force]) if "greater" in self._rules else LIFE[number]
+        force = [LIFE[other] for other in (0, 1) if s.seen[other] != NEVER and s.seen[other] + FORCE >= s.now]
+        return max([LIFE[number], *force])

@@ -13,15 +13,16 @@ from typing import Final, NamedTuple
 
 from tests.interleavings.models.explore import RuledModel, put
 
-REACH: Final = 2
-LIFE: Final = 4
-"""More than `REACH` and the time in the spool together."""
-END: Final = 11
+REACH: Final = 3
+LIFE: Final = 5
+"""More than `REACH` and the time in the spool together, and less than twice `REACH`, as in life."""
+FORCE: Final = 1
+END: Final = 13
 EVER: Final = 99
 COPIES: Final = (0, 1)
 RULES: Final = frozenset({"bare", "until", "renewal"})
-"""Each of them is needed: a bare receipt proves nothing, so age decides; what was seen dead is applied only while no
-other receipt can have come and expired; a body is written only in time.
+"""Each of them is needed: a bare receipt proves nothing, so age decides; a replay commits soon after its look, before
+another receipt can have come and expired; a body is written only in time.
 """
 NONE: Final = "none"
 DEAD: Final = "dead"
@@ -32,6 +33,8 @@ APPLIED: Final = "applied"
 class Replay(NamedTuple):
     saw: str = ""
     until: int = 0
+    looked: int = 0
+    """It dates its receipt by this."""
 
 
 class State(NamedTuple):
@@ -81,15 +84,17 @@ class Model(RuledModel):
 
     def _replay(self, s: State, one: Replay) -> Iterator[tuple[str, State, Replay]]:
         if not one.saw:
+            holds = s.now + FORCE if "until" in self._rules else EVER
             if s.receipt == DEAD or (s.receipt == BARE and "bare" not in self._rules):
-                yield "sees that it is dead", s, Replay(s.receipt, s.now + REACH if "until" in self._rules else EVER)
+                yield "sees that it is dead", s, Replay(s.receipt, holds, s.now)
             elif s.receipt != APPLIED:
                 for copy in COPIES:
-                    yield f"has copy {copy}, of which nothing is proved", s, Replay(s.receipt, copy + REACH)
+                    until = min(copy + REACH, holds)
+                    yield f"has copy {copy}, of which nothing is proved", s, Replay(s.receipt, until, s.now)
         elif s.now > one.until:
             yield "is too late", s, Replay()
         elif (s.receipt == NONE) == (one.saw == NONE) and s.receipt != APPLIED:
-            yield "applies it", _with(s, APPLIED, added=1), Replay()
+            yield "applies it", _with(s, APPLIED, added=1)._replace(expires=one.looked + LIFE), Replay()
             yield "is refused for its content", _with(s, DEAD), Replay()
         else:
             yield "finds another receipt", s, Replay()

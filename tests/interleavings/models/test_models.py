@@ -47,7 +47,7 @@ MODELS = {
     ),
 }
 """What goes wrong in each of them without one of its rules."""
-LARGE = (looks, handovers)
+LARGE = (looks, handovers, promises)
 """These take ten seconds each."""
 
 

@@ -1,19 +1,22 @@
 """A replay counts each increment once; a letter that can't be counted stays, with the reason."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from flusher.dead_letters.desk import Replay, ReplayOutcome, drop
 from flusher.dead_letters.letters import OpenedLetter, open_letter, open_receipt
-from flusher.flush.window import LEFT_AS_UNSURE, TOO_OLD
+from flusher.flush.commit_loop import LEFT_AS_UNSURE, STOOD_STILL, FlushTools
+from flusher.flush.window import TOO_OLD
 from shared.model.buckets import DAY, HOUR, Instant, Millis, StoreMillis
 from shared.model.dead_letters import read_body
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.receipts import key_of_envelope, key_of_increment, promised
+from shared.model.receipts import Promise, key_of_envelope, key_of_increment, promised
 from shared.model.words import DEAD, PART_ENTRIES, Commit, Delivery, Envelope, Increment, Letter, Message, Receipt
-from tests.world.flushing import Bench
+from tests.world.flushing import Bench, Gate, tools_of
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
@@ -41,11 +44,17 @@ class Morgue(Bench):
     """A flusher, and replays of what it buries."""
 
     store: Moody
+    promise = promised(Millis(7 * DAY), DAY)
 
     def __init__(self, *, ages: bool = False) -> None:
         super().__init__(Moody, ages=ages)
         self._ages = ages
         self.letters = MemoryDeadLetters(self.broker)
+
+    def tools(self, store: Any, promise: Promise = promise, *, one_file: bool = False) -> FlushTools:
+        """Of another process."""
+        overlay = MemoryOverlay(self.broker)
+        return tools_of(store, self.broker, overlay, self.clock, promise=promise, one_file=one_file)
 
     def cured(self) -> None:
         self.store.refused = set()
@@ -86,12 +95,15 @@ class Morgue(Bench):
         self.clock.turn(DAY / 1_000)
         return await self.opened()
 
-    async def lived_on_without_it(self) -> None:
-        """Its letter is counted, the receipt expires, and the broker, which has lost an ack, delivers it again."""
+    async def lived_on_without_it(self, days: float = 30) -> None:
+        """Its letter is counted, the receipt expires, and a broker that is no file delivers it again, as an ack was
+        lost.
+        """
         published = self.now()
         assert sums(await self.replay()) == (1, 0, 0)
-        self.clock.turn(30 * DAY / 1_000)
-        assert await self.store.sweep(StoreMillis(self.now()), 100)
+        self.clock.turn(days * DAY / 1_000)
+        if not await self.store.sweep(StoreMillis(self.now()), 100) or not self._ages:
+            return
         await self.published_ago("e", self.now() - published)
         await self.flush()
         assert (await self.found(key_of_envelope("e"))).state == DEAD
@@ -115,6 +127,11 @@ class Morgue(Bench):
 
 def sums(outcomes: Sequence[ReplayOutcome]) -> tuple[int, int, int]:
     return tuple(sum(getattr(one, name) for one in outcomes) for name in ("counted", "already", "left"))
+
+
+def _divided(created: int) -> Envelope:
+    """Of two parts, of which one is refused."""
+    return Envelope("large", {f"n{number:04}": 1 for number in range(PART_ENTRIES)} | {"poison": 1}, {}, (), created)
 
 
 POISON = Envelope("p", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "x"),), 1)
@@ -215,8 +232,7 @@ async def test_an_id_that_was_counted_meanwhile_or_is_in_two_letters_counts_once
 
 async def test_of_a_divided_envelope_only_the_dead_parts_are_replayed() -> None:
     morgue = Morgue()
-    large = Envelope("large", {f"n{number:04}": 1 for number in range(PART_ENTRIES)} | {"poison": 1}, {}, (), 1)
-    await morgue.flush(large)
+    await morgue.flush(_divided(1))
     assert (await morgue.total("n0000"), await morgue.total("poison")) == (1, 0)
     assert sums(await morgue.replay()) == (0, PART_ENTRIES, 1)
     assert morgue.broker.buried() == {"1": "poison"}
@@ -411,20 +427,112 @@ async def test_a_message_that_came_back_too_late_is_not_counted_by_an_older_lett
     assert sums(await morgue.replay(letters, too_old=True)) == (1, 0, 0), "somebody knows better"
 
 
-async def test_a_replay_that_saw_it_dead_and_slept_does_not_count_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The receipt is dead again when it wakes up, but says another thing."""
-    morgue = Morgue(ages=True)
-    apply = morgue.store.apply
-
-    async def sleep(commit: Commit) -> Instant:
-        monkeypatch.setattr(morgue.store, "apply", apply)
-        await morgue.lived_on_without_it()
-        return await apply(commit)
-
-    letters = await morgue.one_letter()
-    monkeypatch.setattr(morgue.store, "apply", sleep)
-    assert [(one.counted, one.why) for one in await morgue.replay(letters)] == [(0, LEFT_AS_UNSURE)]
+@pytest.mark.parametrize("one_file", [False, True])
+@pytest.mark.parametrize(("days", "why"), [(1, None), (30, STOOD_STILL)])
+async def test_a_replay_that_stood_still_does_not_count_a_letter_again(
+    one_file: bool, days: int, why: str | None
+) -> None:
+    """Another one counts it meanwhile. The receipt tells, or is gone by then, or is dead again, for its age."""
+    morgue = Morgue(ages=not one_file)
+    await morgue.one_letter()
+    letters = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    gate = Gate(morgue.store)
+    still = asyncio.create_task(Replay(morgue.tools(gate, one_file=one_file), morgue.letters).run(letters))
+    await gate.reached.wait()
+    await morgue.lived_on_without_it(days)
+    gate.go.set()
+    assert [(one.counted, one.why) for one in await still] == [(0, why)]
     assert await morgue.total("poison") == 1
+
+
+@pytest.mark.parametrize("hours", [2, 27, 24 * 7])
+async def test_a_receipt_that_a_replay_dated_before_it_stood_still_outlives_other_replays(hours: int) -> None:
+    """Otherwise the other one would find nothing, and count the letter as a new one."""
+    morgue = Morgue(ages=True)
+    await morgue.one_letter()
+    life = promised(Millis(7 * DAY), DAY).life / HOUR
+    gates = [Gate(morgue.store) for _ in range(2)]
+    replays = []
+    for gate in gates:
+        letters = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+        replays.append(asyncio.create_task(Replay(morgue.tools(gate), morgue.letters).run(letters)))
+        await gate.reached.wait()
+        morgue.clock.turn(hours * HOUR / 1_000 if gate is gates[0] else 0.0)
+    gates[0].go.set()
+    (first,) = await replays[0]
+    assert first.counted == (hours == 2)
+    morgue.clock.turn((life - hours + 1) * HOUR / 1_000)
+    await morgue.store.sweep(StoreMillis(morgue.now()), 100)
+    gates[1].go.set()
+    await replays[1]
+    assert await morgue.total("poison") == first.counted
+
+
+async def test_a_letter_that_was_dropped_is_not_counted_by_a_replay_of_a_longer_retention_that_stood_still() -> None:
+    morgue = Morgue(ages=True)
+    (letter,) = await morgue.one_letter()
+    gate, long = Gate(morgue.store), promised(Millis(30 * DAY), DAY)
+    still = asyncio.create_task(Replay(morgue.tools(gate, long), morgue.letters).run([letter]))
+    await gate.reached.wait()
+    morgue.clock.turn(10 * DAY / 1_000)
+    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, morgue.promise)
+    morgue.clock.turn(9 * DAY / 1_000)
+    await morgue.store.sweep(StoreMillis(morgue.now()), 100)
+    gate.go.set()
+    await still
+    assert await morgue.total("poison") == 0
+
+
+async def test_a_letter_that_nobody_can_judge_keeps_no_other_one_from_counting() -> None:
+    """Neither another use of the same key, nor a copy that was published later, nor another part of the same letter."""
+    morgue = Morgue(ages=True)
+    first, second = (
+        Envelope("k", {"poison": 1}, {}, ids, morgue.now(), retried=True, attempt=attempt)
+        for attempt, ids in (("t1", ()), ("t2", (Increment("a", 1, "x"),)))
+    )
+    await morgue.flush(first)
+    await morgue.flush(second)
+    await morgue.flush(_divided(morgue.now()))
+    morgue.clock.turn(9 * DAY / 1_000)
+    while await morgue.store.sweep(StoreMillis(morgue.now()), 1_000):
+        pass
+    for ago in (7 * DAY + 2 * HOUR, 6 * DAY + 12 * HOUR):
+        await morgue.published_ago("e", ago)
+        await morgue.bury("unreadable")
+    morgue.cured()
+    by_name = {one.opened.letter.delivery.message_id: one for one in await morgue.replay()}
+    assert [(one.counted, one.left > 0, one.why) for one in by_name.values()] == [
+        (1, False, None),
+        (0, False, None),
+        (1, True, LEFT_AS_UNSURE),
+        (1, False, None),
+        (0, False, None),
+    ]
+    assert (await morgue.total("poison"), await morgue.total("n0000"), await morgue.total()) == (2, 1, 1)
+
+
+async def test_a_letter_that_is_refused_again_is_sure_for_no_longer_than_before() -> None:
+    """The id in it was counted in another message, whose receipt expires."""
+    morgue = Morgue(ages=True)
+    for name, total in (("e", {"poison": 1}), ("f", {})):
+        await morgue.flush(Envelope(name, total, {}, (Increment("a", 10, "x"),), morgue.now()))
+    (before,) = await morgue.store.dead("", 10)
+    morgue.clock.turn(15 * DAY / 1_000)
+    morgue.store.reason = "still poison"
+    assert sums(await morgue.replay()) == (0, 0, 2)
+    (after,) = await morgue.store.dead("", 10)
+    assert read_body(after) == read_body(before)._replace(letter=read_body(after).letter)
+    assert read_body(after).letter.reason == "still poison"
+
+
+async def test_a_replay_takes_away_a_second_use_of_what_was_dropped() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.two_uses()
+    morgue.cured()
+    of_first, _ = await morgue.opened()
+    await drop(morgue.store, MemoryOverlay(morgue.broker), of_first.envelopes, morgue.promise)
+    assert [(one.dropped, one.left) for one in await morgue.replay()] == [(1, 0), (1, 0)]
+    assert morgue.broker.buried() == {}
 
 
 async def test_a_flusher_that_slept_writes_no_body_to_a_receipt_that_says_another_thing_by_now(

@@ -3,24 +3,25 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from flusher.flush.commit_loop import MOST_BUGS
-from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD
+from flusher.flush.commit_loop import MOST_BUGS, Flush
+from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD, Window
 from flusher.service import make_flusher
 from shared.config.settings import Settings
-from shared.model.buckets import DAY, Instant
+from shared.model.buckets import DAY, HOUR, Instant, Millis, StoreMillis
 from shared.model.errors import DamagedError, GoneError, RefusedError, SettingsError, TransientError
-from shared.model.receipts import key_of_envelope
+from shared.model.receipts import key_of_envelope, promised
 from shared.model.words import Commit, Delivery, Envelope, Increment, Message
 from shared.runtime.retry import Stop
 from shared.wire import codec
 from shared.wire.codec import encode
 from tests.http.faults import failing
-from tests.world.flushing import Bench, running
+from tests.world.flushing import Bench, Gate, running, tools_of
 from tests.world.manual_clock import ManualClock
-from tests.world.memory.broker import MemoryBroker
+from tests.world.memory.broker import MemoryBroker, MemoryOverlay
 from tests.world.memory.store import MemoryStore
 from tests.world.parts import parts_of
 
@@ -123,6 +124,37 @@ async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() ->
     await forever.published_ago("old", 800 * DAY)
     await forever.flush()
     assert await forever.total() == 1
+
+
+async def test_what_came_too_late_counts_by_a_copy_that_came_in_time() -> None:
+    """Its spool has forwarded it, and both are in one window."""
+    bench = Bench(ages=True)
+    await bench.published_ago("e", 7 * DAY + 2 * HOUR)
+    await bench.published_ago("e", 6 * DAY + 12 * HOUR)
+    await bench.flush()
+    assert (await bench.total(), bench.broker.buried()) == (1, {})
+
+
+async def test_a_flusher_that_stood_still_does_not_count_what_one_with_a_shorter_retention_has_counted() -> None:
+    """The receipt is gone before the time until which the first one wanted to commit."""
+    bench = Bench(ages=True)
+    await bench.publish(Envelope("e", {"a": 1}, {}, (), int(bench.clock.now() * 1_000)))
+    gate, flushes = Gate(bench.store), []
+    processes: list[tuple[Any, int]] = [(gate, 30), (bench.store, 7)]
+    for store, days in processes:
+        (delivery,) = await bench.broker.pull(1, 10**9, 0)
+        window = Window()
+        window.add(delivery, codec.decode(delivery, "t"), aged=True)
+        promise = promised(Millis(days * DAY), DAY)
+        tools = tools_of(store, bench.broker, MemoryOverlay(bench.broker), bench.clock, promise=promise)
+        flushes.append(asyncio.create_task(Flush(window, tools).run()))
+        await (gate.reached.wait() if store is gate else flushes[1])
+        bench.clock.turn(4 * HOUR / 1_000)
+    bench.clock.turn(9 * DAY / 1_000)
+    assert await bench.store.sweep(StoreMillis(int(bench.clock.now() * 1_000)), 100)
+    gate.go.set()
+    await flushes[0]
+    assert await bench.total() == 1
 
 
 class Apart(MemoryStore):
