@@ -28,7 +28,7 @@ from ingest.access.keys import (
     wrong,
 )
 from shared.config.settings import Settings
-from shared.model.errors import CountersinkError, SettingsError
+from shared.model.errors import CountersinkError, SettingsError, amount
 
 LOCK_WITHIN = 10.0
 """Seconds to wait for another command that changes the file."""
@@ -179,7 +179,7 @@ def _list(options: argparse.Namespace) -> None:
             *([f"{key.rate:g}/s"] if key.rate else []),
             *([f"{key.client_rate:g}/s for each client"] if key.client_rate else []),
             *([f"deltas up to {key.max_delta}"] if key.max_delta is not None else []),
-            *([f"{key.max_new} new counters an hour"] if key.max_new is not None else []),
+            *([f"{amount(key.max_new, 'new counter')} an hour"] if key.max_new is not None else []),
             *([f"owner {key.owner}"] if key.owner else []),
             *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
             *([key.note] if key.note else []),

@@ -380,7 +380,7 @@ class KeyRing:
             rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
             more = f"more than the key {key.id} allows each client,"
             sends = Bucket(f"this client ({client}) sends {more}", rate, self._clock, burst)
-            buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counters")
+            buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counter")
         self._clients[key.id, client] = buckets
         of_all = self._readers.get(key.id)
         reads = (buckets[1],) if of_all is None else (buckets[1], of_all)
@@ -423,9 +423,9 @@ class KeyRing:
         self._buckets, self._readers, self._quotas = {}, {}, {}
         for key in self._keys.values():
             if key.rate is not None:
-                self._buckets[key.id] = self._renewed(sending, key, "sends", "increments")
+                self._buckets[key.id] = self._renewed(sending, key, "sends", "increment")
                 if key.publishable:
-                    self._readers[key.id] = self._renewed(reading, key, "reads", "counters")
+                    self._readers[key.id] = self._renewed(reading, key, "reads", "counter")
             if key.publishable:
                 most = NEW_AN_HOUR if key.max_new is None else key.max_new
                 old = quotas.get(key.id)
