@@ -278,7 +278,7 @@ def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
 
 def _flaw_of_scopes(value: Any) -> str | None:
     if type(value) is not list or not value or not {*map(str, value)} <= {*SCOPES} or len({*value}) < len(value):
-        return f"must be a list of some of {', '.join(SCOPES)}, each once; is {value!r:.120}"
+        return f"must be some of {', '.join(SCOPES)}, each once; is {value!r:.120}"
     return None
 
 
@@ -402,7 +402,7 @@ class KeyRing:
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
-        _log.warning("read %s from %s", amount(len(self._keys), "key"), self._file)
+        _log.info("read %s from %s", amount(len(self._keys), "key"), self._file)
         return True
 
     def _parsed(self, content: bytes) -> KeysFile:
@@ -478,6 +478,11 @@ def place_of(file: Path) -> Path:
             if target.is_absolute():
                 folder = Path("/")
             rest[:0] = target.parts[target.is_absolute() :]
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"the folder {error.filename} of the keys file {file} does not exist: make it first, or check"
+            " COUNTERSINK_KEYS_FILE"
+        ) from error
     except OSError as error:
         raise _unreadable(file, error) from error
     return folder
