@@ -74,11 +74,11 @@ def add_commands(commands: Commands) -> None:
 def _check(options: argparse.Namespace) -> None:
     if options.seconds < 1:
         options.refuse(f"argument --seconds: must be 1 or more, is {options.seconds:g}")
+    if options.history:
+        check_file(options.history)
     with naming_the_url(options):
         url, key = url_of(options), options.key or key_of_caller()
         transport, client = partial(Transport, url, header_of_caller(key), None), Client(url, key, patience=ONE_TRY)
-    if options.history:
-        check_file(options.history)
     begun = datetime.now(UTC)
     prefix = f"{options.prefix}{secrets.token_hex(4)}:"
     with ExitStack() as stack:

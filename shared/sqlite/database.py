@@ -56,7 +56,10 @@ are all over their table.
 _MOST_ORDERS: Final = 10_000
 _MIN_SQLITE: Final = (3, 38, 0)
 """The first version that always has RETURNING and json_each."""
-_NOT_THERE: Final = "Is the path right, and is its volume mounted? `countersink provision` makes a new file"
+
+
+class NoFileError(SettingsError):
+    """The file does not exist, and only some commands make one."""
 
 
 class _GroupError(Exception):
@@ -306,7 +309,7 @@ def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
         raise SettingsError(flaw)
     try:
         if not makes and not path.exists():
-            raise SettingsError(f"{path} does not exist. {_NOT_THERE}")
+            raise NoFileError(f"{path} does not exist. Is the path right, and is its volume mounted?")
         make_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error

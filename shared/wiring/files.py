@@ -32,7 +32,7 @@ from shared.sqlite.data_file import (
     sighting_of,
     why_ephemeral,
 )
-from shared.sqlite.database import Database
+from shared.sqlite.database import Database, NoFileError
 from shared.sqlite.spool import SpoolRows, spooled_in
 
 BROKER = "COUNTERSINK_BROKER"
@@ -107,7 +107,11 @@ def elsewhere(file: Path) -> Path | None:
 
 def open_database(file: Path, settings: Settings, *, makes: bool, applied: bool = True) -> Database:
     """A missing file is made if `makes`, and an error otherwise. `applied`: see `Reserve`."""
-    return Database(file, elsewhere(file), settings.disk_reserve, makes=makes, applied=applied)
+    try:
+        return Database(file, elsewhere(file), settings.disk_reserve, makes=makes, applied=applied)
+    except NoFileError as error:
+        command = "provision" if settings.existing == "yes" else "up"
+        raise SettingsError(f"{error} `countersink {command}` makes a new one") from error
 
 
 def data_file(file: Path) -> DataFile:

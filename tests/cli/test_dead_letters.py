@@ -268,7 +268,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     for arguments in (("show", "1"), ("replay", "--all"), ("drop", "1")):
         said = dlq(tmp_path, *arguments, "--data", "no where").refusal
         assert "countersink.db does not exist. Is the path right, and is its volume mounted?" in said
-        assert "`countersink provision --data 'no where'` makes a new file" in said
+        assert "`countersink up --data 'no where'` makes a new one" in said
     assert [*tmp_path.iterdir()] == []
     make_file(tmp_path)
     assert dlq(tmp_path, "list").said == "no dead letters\n"

@@ -173,7 +173,7 @@ def test_a_wrong_setting_ends_a_command_with_a_line_that_names_it(
 
 def test_a_folder_for_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
     line = run("check", "--history", "no/file", cwd=tmp_path).refusal
-    assert f"no/file can't be written: the folder {tmp_path}/no does not exist: make it first" in line
+    assert f"no/file can't be written: the folder {tmp_path}/no does not exist: make it first." in line
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
