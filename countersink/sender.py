@@ -549,7 +549,8 @@ class Sender:
             calls = sum(batch.calls for batch in rest)
             self._all_sent = not calls
             if calls:
-                self._tally.drop(calls, f"the client was closed before {self._transport.shown} accepted them")
+                them = "it" if calls == 1 else "them"
+                self._tally.drop(calls, f"the client was closed before {self._transport.shown} accepted {them}")
         finally:
             self.mark = CLOSED
             while self._tally.events:

@@ -34,7 +34,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Event = str | tuple[Any, Any, Any]
-"""A name to count one for, or name, delta and id. Without a name, the second is the reason why it is dropped."""
+"""A name to count one for, or name, delta and id. Without a name, the second is the reason why it is dropped, and the
+third the name if it is known.
+"""
 
 
 class Keyed(NamedTuple):
@@ -133,9 +135,11 @@ class Tally:
                 there = self.sums.get(name, (0, 0))
                 self.sums[name] = (there[0] + delta, there[1] + calls)
 
-    def drop(self, calls: int, reason: str, kind: str = "") -> None:
-        """These increments do not count. Of the reasons of one kind, the first is kept."""
+    def drop(self, calls: int, reason: str, kind: str = "", name: str = "") -> None:
+        """These increments do not count. Of the reasons of one kind, the first is kept, with the counter's name."""
         kind = kind or reason.rstrip("0123456789")  # such as the size of a name
+        if name:
+            reason += f" (counter {name[:50]!r})"
         with self._counting:
             before, first = self.drops.get(kind, (0, reason))
             self.drops[kind] = (before + calls, first)
@@ -163,15 +167,15 @@ class Tally:
                 continue
             name, delta, id_ = event
             if name is None:
-                self.drop(times, delta)
+                self.drop(times, delta, name=id_ or "")
             elif flaw := flaw_of_delta(delta):
-                self.drop(times, f"the delta {flaw}")
+                self.drop(times, f"the delta {flaw}", name=name)
             elif id_ is None:
                 self._sum(name, delta * times, times)
             elif flaw := flaw_of_name(name):
-                self.drop(times, f"the counter's name {flaw}")
+                self.drop(times, f"the counter's name {flaw}", name=name)
             elif flaw := flaw_of_id(id_):
-                self.drop(times, f"the id {flaw}")
+                self.drop(times, f"the id {flaw}", name=name)
             else:
                 item = Keyed(name, delta, id_)
                 if item in self.items or self._has_room(times):
@@ -182,7 +186,7 @@ class Tally:
         if there is not None:
             self.sums[name] = (there[0] + delta, there[1] + times)
         elif flaw := flaw_of_name(name):
-            self.drop(times, f"the counter's name {flaw}")
+            self.drop(times, f"the counter's name {flaw}", name=name)
         elif self._has_room(times):
             self.sums[name] = (delta, times)
 
@@ -202,12 +206,13 @@ def _apart(all_of_it: dict[K, V], most: int | None) -> tuple[dict[K, V], dict[K,
 
 def _event(name: Any, by: Any, id_: Any) -> Event:
     """An event with exact types. Only `index` may run code of the caller's objects, and fail in any way."""
-    if issubclass(type(name), str) and (id_ is None or issubclass(type(id_), str)):
+    known = str.__str__(name) if issubclass(type(name), str) else None
+    if known is not None and (id_ is None or issubclass(type(id_), str)):
         id_ = None if id_ is None else str.__str__(id_)
         if issubclass(type(by), int):
-            return str.__str__(name), int.__index__(by), id_
+            return known, int.__index__(by), id_
         try:
-            return str.__str__(name), index(by), id_
+            return known, index(by), id_
         except Exception:  # noqa: S110 (the caller's program goes on)
             pass
-    return None, "the name and the id must be strings, and the delta an integer", None
+    return None, "the name and the id must be strings, and the delta an integer", known

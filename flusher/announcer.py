@@ -150,11 +150,13 @@ class Announcer:
     def _say(self, refused: int, why: str) -> None:
         if refused and self._failed_rounds % SAID_EVERY == 0:
             _log.warning(
-                "%s did not take %s of the feed, which will be sent again: %s. Check that COUNTERSINK_FEED_TO names the"
-                " receiver, and that it can take events",
+                "%s did not take %s of the feed, which will be sent again: %s. %s",
                 self._where,
                 amount(refused, "event"),
                 why,
+                "COUNTERSINK_FEED_TO must name a file that this process can write"
+                if self._where.startswith("/")
+                else "Check that COUNTERSINK_FEED_TO names the receiver, and that it can take events",
             )
         elif not refused and self._failed_rounds:
             _log.warning("%s takes the events of the feed again", self._where)

@@ -32,7 +32,7 @@ class EventFile:
         try:
             await asyncio.to_thread(self._append, lines)
         except OSError as error:
-            return [f"{self._path}: {error.strerror}"] * len(events)
+            return [error.strerror or str(error)] * len(events)
         return [""] * len(events)
 
     def _append(self, lines: bytes) -> None:

@@ -19,6 +19,7 @@ from countersink_server.check.ledger import History, Ledger, Verdict, judged
 from countersink_server.check.load import PATIENCE, Load
 from countersink_server.cli.arguments import Commands, add_prefix, command, seconds, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
+from countersink_server.cli.output import check as check_file
 from countersink_server.cli.target import (
     AGAIN,
     KEY,
@@ -71,6 +72,10 @@ def add_commands(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    if options.seconds < 1:
+        options.refuse(f"argument --seconds: must be 1 or more, is {options.seconds:g}")
+    if options.history:
+        check_file(options.history)
     with naming_the_url(options):
         url, key = url_of(options), options.key or key_of_caller()
         transport, client = partial(Transport, url, header_of_caller(key), None), Client(url, key, patience=ONE_TRY)

@@ -158,7 +158,7 @@ async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
         accepted = await client.increment(options.name, options.by, id=options.id, wait=options.wait)
     except UnavailableError as error:
         # It may have been accepted: only a retry with this id is safe.
-        raise CountersinkError(f"{error} Repeat the command with --id {error.id}: it counts once") from error
+        raise CountersinkError(f"{_sentence(error)} Repeat the command with --id {error.id}: it counts once") from error
     again = accepted.duplicates > 0
     said = {"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id, "duplicate": again}
     # An id of this command's own can only have been counted by an earlier try of it: that is no duplicate.
@@ -179,6 +179,11 @@ async def _incr(client: AsyncClient, options: argparse.Namespace) -> None:
         raise CountersinkError(f"accepted, not applied after {options.wait:g} s; {known}: receipt {accepted.receipt}")
 
 
+def _sentence(error: UnavailableError) -> str:
+    said = str(error)
+    return said if said.endswith((".", "?")) else f"{said}."
+
+
 async def _change(client: AsyncClient, options: argparse.Namespace) -> None:
     if (options.key or "").startswith(("csk_", "cpk_")):
         options.refuse(f"argument --idempotency-key: this is an access key: put it into {KEY}")
@@ -188,7 +193,7 @@ async def _change(client: AsyncClient, options: argparse.Namespace) -> None:
         changed = await change(options.name, *values, key=options.key)
     except UnavailableError as error:
         again = f"Repeat the command with --idempotency-key {error.id}: it happens once"
-        raise CountersinkError(f"{error} {again}") from error
+        raise CountersinkError(f"{_sentence(error)} {again}") from error
     if options.json:
         tell(json_of({name: getattr(changed, name) for name in changed.__slots__}))
     else:

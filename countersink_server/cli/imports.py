@@ -132,9 +132,12 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
             await parts.looks.change(begun)
         await importer.run(options.prefix, report.take)
     except Exception as error:
-        report.end()
-        if isinstance(cause := cause_of(error), SettingsError):  # it would fail again
+        if isinstance(cause := cause_of(error), SettingsError):  # of the source; it would fail again
+            options.target = ""
+            if report.found:
+                report.end()
             raise cause from error
+        report.end()
         raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
     report.end()
     if report.refused:

@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ from ingest.access.keys import (
     wrong,
 )
 from shared.config.settings import Settings
-from shared.model.errors import CountersinkError, SettingsError
+from shared.model.errors import CountersinkError, SettingsError, amount
 
 LOCK_WITHIN = 10.0
 """Seconds to wait for another command that changes the file."""
@@ -142,7 +143,11 @@ def add_commands(commands: Commands) -> None:
 
 def _new(options: argparse.Namespace) -> None:
     said = {one.name: getattr(options, one.name, None) for one in fields(Key)}
-    key, text = make(**{"scopes": ["write"]} | {name: value for name, value in said.items() if value is not None})
+    try:
+        key, text = make(**{"scopes": ["write"]} | {name: value for name, value in said.items() if value is not None})
+    except SettingsError as error:
+        why = str(error).removeprefix(f"the key {options.id!r:.120}: ")
+        options.refuse(re.sub(f"'({'|'.join(said)})'", lambda found: _option(found[1]), why, count=1))
 
     def add(keys: list[Key]) -> Sequence[Key]:
         if same := [one.id for one in keys if key.google and one.google == key.google and one.id != key.id]:
@@ -163,9 +168,17 @@ def _new(options: argparse.Namespace) -> None:
         tell(text)
 
 
+def _option(field: str) -> str:
+    """What sets the field of a key."""
+    others = {"id": "ID", "scopes": "--scope", "prefixes": "--prefix", "origins": "--origin"}
+    return others.get(field, f"--{field.replace('_', '-')}")
+
+
 def _list(options: argparse.Namespace) -> None:
     now = datetime.now(UTC).timestamp()
-    keys = _read(_file()).keys
+    keys = _read(file := _file()).keys
+    if not file.exists():
+        note(f"countersink: {file} does not exist yet: countersink keys new makes it")
     width = max([len(key.id) for key in keys], default=0)
     for key in keys:
         if options.json:
@@ -179,7 +192,7 @@ def _list(options: argparse.Namespace) -> None:
             *([f"{key.rate:g}/s"] if key.rate else []),
             *([f"{key.client_rate:g}/s for each client"] if key.client_rate else []),
             *([f"deltas up to {key.max_delta}"] if key.max_delta is not None else []),
-            *([f"{key.max_new} new counters an hour"] if key.max_new is not None else []),
+            *([f"{amount(key.max_new, 'new counter')} an hour"] if key.max_new is not None else []),
             *([f"owner {key.owner}"] if key.owner else []),
             *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
             *([key.note] if key.note else []),

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile, mkstemp
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
-from shared.model.errors import CountersinkError, amount
+from shared.model.errors import CountersinkError, amount, why_not_made
 
 if TYPE_CHECKING:
     from countersink import JobStatus
@@ -127,7 +127,7 @@ def _is_special(path: Path) -> bool:
 
 def _unwritable(file: str, error: OSError) -> CountersinkError:
     name = "standard output" if file == STANDARD else file
-    return CountersinkError(f"{name} can't be written: {error.strerror or error}.")
+    return CountersinkError(f"{name} can't be written: {why_not_made(error, Path(file).absolute().parent)}.")
 
 
 @contextlib.contextmanager

@@ -91,11 +91,11 @@ def _add_statsd(parser: argparse.ArgumentParser) -> None:
 
 def _address(options: argparse.Namespace, name: str = "") -> "Address | None":
     """Where to listen, by the options that begin with this name. None if they say nothing."""
-    from countersink_server.serve.sockets import PREFIX, Address  # noqa: PLC0415
+    from countersink_server.serve.sockets import PORTS, PREFIX, Address  # noqa: PLC0415
 
     host, port = (getattr(options, f"{name}{what}".replace("-", "_")) for what in ("host", "port"))
     if port is None and host is not None and not host.startswith(PREFIX):
-        options.refuse(f"--{name}host needs --{name}port")
+        options.refuse(f"--{name}host needs {PORTS[name]}")
     if host is None and port is None:
         return None
     return Address(HOST if host is None else host, port or 0, name)
@@ -106,6 +106,8 @@ def _listening(options: argparse.Namespace, settings: Settings) -> "Iterator[Soc
     from countersink_server.serve.sockets import listening  # noqa: PLC0415 (see above)
 
     public, admin = _address(options), _address(options, "admin-")
+    if public is not None and admin is not None and public.port and public[:2] == admin[:2]:
+        options.refuse("--port and --admin-port must differ")
     statsd = _address(options, "statsd-") if hasattr(options, "statsd_port") else None
     if statsd is not None:
         if statsd.host.startswith("unix:"):

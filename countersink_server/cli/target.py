@@ -30,7 +30,7 @@ KEY: Final = "COUNTERSINK_KEY"
 PATIENCE: Final = 10.0
 BROKER: Final = "COUNTERSINK_BROKER"
 STORE: Final = "COUNTERSINK_STORE"
-_ON_DATA: Final = re.compile(r"countersink (?:doctor|provision|sweep|audit|backup|dlq [a-z]+)\b")
+_ON_DATA: Final = re.compile(r"countersink (?:up|doctor|provision|sweep|audit|backup|dlq [a-z]+)\b")
 _URL_HELP: Final = f"URL of the service; also {URL_VARIABLE} [{URL}]"
 _DATA_HELP: Final = f"folder with the data, instead of {BROKER}"
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ingest.access.callers import is_loopback
 from ingest.statsd.statsd import StatsdSockets
 from shared.http.server import listen as bound
-from shared.model.errors import SettingsError
+from shared.model.errors import SettingsError, why_not_made
 
 # Makes Unix sockets to listen on. Only the user and the group of the process may connect to their files.
 
@@ -39,7 +39,7 @@ def listen_at(path: Path, backlog: int) -> socket.socket:
         sock.listen(backlog)
     except OSError as error:  # also of a path that is too long, which has no number
         sock.close()
-        raise SettingsError(f"can't listen on {PREFIX}{path}: {error.strerror or error}") from error
+        raise SettingsError(f"can't listen on {PREFIX}{path}: {why_not_made(error, path.parent)}") from error
     except SettingsError:
         sock.close()
         raise
@@ -80,6 +80,8 @@ RECEIVED: Final = 4_194_304
 """Bytes of UDP packets that the kernel may keep until they are read. On Linux, net.core.rmem_max may allow less."""
 STATSD: Final = "statsd-"
 """How the options begin that say where StatsD lines come."""
+PORTS: Final = {"": "--port", "admin-": "--admin-port", STATSD: "--statsd"}
+"""The options that name a port, by how the options begin."""
 _NO_KEYS: Final = (
     "--{}host {}: anyone who can connect could {} all counters, because there are no keys: set"
     " COUNTERSINK_KEYS_FILE, use 127.0.0.1, or accept that with --insecure"
@@ -175,7 +177,7 @@ def listen(address: Address) -> socket.socket:
 
 def _port(option: str) -> str:
     """The option that names another port, as it has to be given to whatever started this process."""
-    name = f"--{option}port"
+    name = PORTS[option]
     return f"ARGS='{name} …' behind make, or {name}" if "MAKELEVEL" in os.environ else name
 
 

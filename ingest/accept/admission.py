@@ -230,8 +230,8 @@ def weight_of_id(item: Increment) -> int:
 
 
 _INSTEAD: Final = (
-    "only one of the two counts, perhaps this one, if you sent it before. This request added nothing. If it is not a"
-    " retry, send it under a new one"
+    "this request added nothing. Of the two, only one counts: perhaps this one, if you sent it before. If it is not a"
+    " retry, send it with a new id or key"
 )
 MOST: Final = 20_000
 """Ids that are remembered: the last ones, and none longer than a client's id counts once."""
@@ -249,12 +249,14 @@ class KnownIds:
         for id_, item in first.items():
             if self._is_other(id_, item.delta, now):
                 name = item.counter[:100]
-                raise BodyError(422, f"another delta for {name!r} was accepted under this id or key: {_INSTEAD}", "id")
+                raise BodyError(
+                    422, f"another delta for {name!r} was accepted under the same id or key: {_INSTEAD}", "id"
+                )
 
     def check_whole(self, envelope_id: str, batch: Batch, now: Monotonic) -> None:
         """Raise a 422 if another batch was accepted under this Idempotency-Key."""
         if self.is_other(envelope_id, batch, now):
-            why = f"another body was accepted under this Idempotency-Key: {_INSTEAD}"
+            why = f"another body was accepted under the same Idempotency-Key: {_INSTEAD}"
             raise BodyError(422, why, "Idempotency-Key")
 
     def is_other(self, envelope_id: str, batch: Batch, now: Monotonic) -> bool:

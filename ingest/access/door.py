@@ -103,9 +103,12 @@ class Door:
             caller = self._callers.get((peer, said)) or self._remember(peer, said)
         key = caller.key
         if key is None:
-            refuse("send a key: Authorization: Bearer csk_…")
+            of_page = target.route is not None and target.route.is_for_pages
+            refuse(f"send a key: Authorization: Bearer csk_…{', or ?key=cpk_… in the URL' if of_page else ''}")
         if caller.ends < math.inf and caller.ends <= self._clock.now():
-            refuse(f"the {'key' if key.ends <= caller.ends else 'token for the key'} {key.id} has expired")
+            if key.ends <= caller.ends:
+                refuse(f"the key {key.id} has expired: make another one with countersink keys new")
+            refuse(f"the token for the key {key.id} has expired: ask Google for a new one")
         need = target.need
         _check_key(key, target, said)
         if need.counts and (caller.bucket is not None or caller.public is not None):
@@ -256,10 +259,13 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
     if key.publishable:
         # A browser does not name the page that shows a picture, or that reads from its own site.
         may_be_page = bool(said.origin) or method in _READS
-        if target.route is None or not target.route.is_for_pages or not may_be_page:
-            named = "" if may_be_page else ", and this request names no origin (header Origin)"
-            does = ", and ".join(scope.allows for name, scope in SCOPES.items() if name in key.may)
-            raise Problem(403, f"the key {key.id} may only {does}, and only from pages of its origins{named}")
+        is_for_pages = target.route is not None and target.route.is_for_pages
+        if not is_for_pages or not may_be_page:
+            does = " and ".join(scope.allows for name, scope in SCOPES.items() if name in key.may)
+            why = f"the key {key.id} may only {does}, from pages of its origins"
+            if is_for_pages:
+                why += f". This request names no origin: with curl, add -H 'Origin: {key.origins[0]}'"
+            raise Problem(403, why)
         if said.origin and said.origin not in key.origins:
             raise _other_page(key, said.origin)
     if need.isdisjoint(key.may):

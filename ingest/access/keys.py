@@ -278,7 +278,7 @@ def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
 
 def _flaw_of_scopes(value: Any) -> str | None:
     if type(value) is not list or not value or not {*map(str, value)} <= {*SCOPES} or len({*value}) < len(value):
-        return f"must be a list of some of {', '.join(SCOPES)}, each once; is {value!r:.120}"
+        return f"must be some of {', '.join(SCOPES)}, each once; is {value!r:.120}"
     return None
 
 
@@ -380,7 +380,7 @@ class KeyRing:
             rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
             more = f"more than the key {key.id} allows each client,"
             sends = Bucket(f"this client ({client}) sends {more}", rate, self._clock, burst)
-            buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counters")
+            buckets = sends, Bucket(f"this client ({client}) reads {more}", rate, self._clock, burst, "counter")
         self._clients[key.id, client] = buckets
         of_all = self._readers.get(key.id)
         reads = (buckets[1],) if of_all is None else (buckets[1], of_all)
@@ -402,7 +402,7 @@ class KeyRing:
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
-        _log.warning("read %s from %s", amount(len(self._keys), "key"), self._file)
+        _log.info("read %s from %s", amount(len(self._keys), "key"), self._file)
         return True
 
     def _parsed(self, content: bytes) -> KeysFile:
@@ -423,9 +423,9 @@ class KeyRing:
         self._buckets, self._readers, self._quotas = {}, {}, {}
         for key in self._keys.values():
             if key.rate is not None:
-                self._buckets[key.id] = self._renewed(sending, key, "sends", "increments")
+                self._buckets[key.id] = self._renewed(sending, key, "sends", "increment")
                 if key.publishable:
-                    self._readers[key.id] = self._renewed(reading, key, "reads", "counters")
+                    self._readers[key.id] = self._renewed(reading, key, "reads", "counter")
             if key.publishable:
                 most = NEW_AN_HOUR if key.max_new is None else key.max_new
                 old = quotas.get(key.id)
@@ -478,6 +478,11 @@ def place_of(file: Path) -> Path:
             if target.is_absolute():
                 folder = Path("/")
             rest[:0] = target.parts[target.is_absolute() :]
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"the folder {error.filename} of the keys file {file} does not exist: make it first, or check"
+            " COUNTERSINK_KEYS_FILE"
+        ) from error
     except OSError as error:
         raise _unreadable(file, error) from error
     return folder

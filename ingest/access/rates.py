@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from shared.http.shares import Shares
-from shared.model.errors import ShareError
+from shared.model.errors import ShareError, amount
 from shared.model.words import Deltas
 from shared.runtime.clock import Clock
 
@@ -39,7 +39,7 @@ class Bucket:
     """
 
     def __init__(
-        self, whose: str, rate: float, clock: Clock, burst: float | None = None, what: str = "increments"
+        self, whose: str, rate: float, clock: Clock, burst: float | None = None, what: str = "increment"
     ) -> None:
         """`whose`: who sends or reads more, and more than what, for the error."""
         self._whose = whose
@@ -56,7 +56,8 @@ class Bucket:
         self._then = now
         if self._held < increments:
             raise ShareError(
-                f"{self._whose} {self.rate:g} {self._what} a second: wait, or send fewer requests",
+                f"{self._whose} {self.rate:g} {self._what}{'s' * (self.rate != 1)} a second: wait, or send fewer"
+                " requests",
                 (increments - self._held) / self.rate,
             )
 
@@ -108,8 +109,8 @@ class NewQuota(NamedTuple):
                 return None
             share = f", and this client ({self.client}) has made {made.held_by(self.client)}, which is its share"
         return (
-            f"the key {made.key} may make {made.limit} new counters an hour{share}: {name[:100]!r} would be one more."
-            " Counters that exist still count"
+            f"the key {made.key} may make {amount(made.limit, 'new counter')} an hour{share}: {name[:100]!r} would be"
+            " one more. Counters that exist still count"
         )
 
     def take(self) -> None:

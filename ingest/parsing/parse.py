@@ -50,8 +50,10 @@ class ObjectShape:
         try:
             data = strict_json.loads(body)
         except strict_json.JsonError as error:
-            if not self.required and not body.strip(strict_json.SPACE):
-                return {}
+            if not body.strip(strict_json.SPACE):
+                if not self.required:
+                    return {}
+                raise BodyError(400, f"the body is empty: send {self.like}") from None
             raise BodyError(400, f"the body is {error}") from None
         if type(data) is not dict:
             raise BodyError(400, f"the body must be {self.like}")
@@ -83,6 +85,7 @@ flaw_of_flag: Final = must_be("true or false", lambda value: type(value) is bool
 LONGEST: Final = 8_192
 """Bytes. The longest name and the longest id, with all their bytes percent-encoded, have 4,200."""
 _BEGINS: Final = re.compile(rb"(?:counter|delta|id)=")
+_LIKE_FORM: Final = re.compile(rb"[A-Za-z_]++=")
 _MOST_DIGITS: Final = 4_000
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
@@ -185,6 +188,8 @@ def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
         parsed = _object_or_lines(text, allowed)
     elif b"\n" in text:
         parsed = _lines(text, allowed)
+    elif _LIKE_FORM.match(text):
+        raise BodyError(400, "a form must begin with one of its fields: counter, which it needs, delta or id")
     else:
         load(text)
         raise BodyError(400, 'the body must be an array of increments, NDJSON of them, or {"counters": {…}}')

@@ -363,11 +363,14 @@ class Settings:
                 "COUNTERSINK_COMPACT_AFTER: nothing is compacted while an ndb application writes, too"
                 " (COUNTERSINK_NDB_WRITERS=yes); set only one of them"
             )
-        if bool(settings.feed or settings.thresholds) != bool(settings.feed_to):
+        if settings.feed_to and not (settings.feed or settings.thresholds):
             raise SettingsError(
-                "COUNTERSINK_FEED_TO receives what COUNTERSINK_FEED and COUNTERSINK_THRESHOLDS report: set it and at"
-                " least one of the two, or none of them"
+                "COUNTERSINK_FEED_TO is set, and nothing is reported to it: set COUNTERSINK_FEED or"
+                " COUNTERSINK_THRESHOLDS, too"
             )
+        if not settings.feed_to and (settings.feed or settings.thresholds):
+            rules = "COUNTERSINK_FEED" if settings.feed else "COUNTERSINK_THRESHOLDS"
+            raise SettingsError(f"{rules} is set, and COUNTERSINK_FEED_TO is not: set it to where events are sent")
         return settings
 
 

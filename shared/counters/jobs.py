@@ -15,11 +15,14 @@ from shared.model.errors import CountersinkError, InexactError
 from shared.model.jobs import (
     ADD,
     COMPACT,
+    DELETE,
     DELETED,
     DONE,
     EXACT,
+    EXPIRE,
     EXPORT,
     FAILED,
+    RESET,
     RUNNING,
     STOPPED,
     TELL_BEFORE,
@@ -165,6 +168,6 @@ def _check(standing: JobState) -> None:
     if (job.kind == EXPORT and state == DONE) or (job.kind in TELL_BEFORE and state != RUNNING):
         return
     raise NoResultError(
-        f"the job is of kind '{job.kind}' and {state}: only an export that is done can be read, and what a job of kind"
-        f" {' or '.join(map(repr, TELL_BEFORE))} has taken away, once it has ended"
+        f"this job has no result: it is of kind '{job.kind}' and {state}. Only {EXPORT}, {RESET}, {DELETE} and {EXPIRE}"
+        " have one, once they have ended; an export that failed has none"
     )

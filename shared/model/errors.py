@@ -11,6 +11,13 @@ def amount(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one}" if number == 1 else f"{number:,} {many or one + 's'}"
 
 
+def why_not_made(error: OSError, folder: object) -> str:
+    """Why a file could not be made in the folder."""
+    if isinstance(error, FileNotFoundError):
+        return f"the folder {folder} does not exist: make it first"
+    return error.strerror or str(error)
+
+
 class CountersinkError(Exception):
     """The base of all errors of Countersink."""
 

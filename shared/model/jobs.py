@@ -4,12 +4,13 @@ are kept. Pure.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from shared.model.buckets import DAY, HOUR, NEVER, Millis, StoreMillis, WallMillis, written_at, written_millis
-from shared.model.errors import NewerError, ShareError, UnreadableError
+from shared.model.errors import NewerError, ShareError, UnreadableError, amount
 from shared.model.ranges import Range
 from shared.model.receipts import key_of_change, key_of_visit
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
@@ -312,6 +313,9 @@ PARTS: Final = 4
 RETRY: Final = 10.0
 """Seconds until it is worth to look again whether a job has ended."""
 _HOUR: Final = 3_600
+_DAY: Final = 86_400
+EXPORTS: Final = ("export", "exports")
+BYTES_OF_EXPORTS: Final = ("byte of exports", "bytes of exports")
 
 
 def owner_of(job: str) -> str:
@@ -345,17 +349,20 @@ def check_running(owner: str, running: int) -> None:
         )
 
 
-def check_exports(owner: str, setting: str, most: int, kept: int, *, left: float, unit: str = "exports") -> None:
+def check_exports(
+    owner: str, setting: str, most: int, kept: int, *, left: float, unit: tuple[str, str] = EXPORTS
+) -> None:
     """Raise `ShareError` if there is no room for another export. The setting allows `most`, and `kept` are kept of the
     owner, or of all. The first of these expires in `left` seconds.
     """
     share = share_of(owner, most)
     if kept >= share:
-        allows = f"COUNTERSINK_{setting} allows {most} {unit}"
+        allows = f"COUNTERSINK_{setting} allows {amount(most, *unit)}"
         if owner:
-            allows += f", the owner {owner!r} may have {share} of them"
+            allows += f", the owner {owner!r} may have {share:,} of them"
+        time = amount(round(left / _DAY), "day") if left > _DAY else amount(ceil(left / _HOUR), "hour")
         raise ShareError(
-            f"{allows}, and {kept} are kept: delete exports that you have read (DELETE /v1/jobs/{{id}}), or"
-            f" wait until the oldest one expires, in {left / _HOUR:.1f} hours",
+            f"{allows}, and {kept:,} {'is' if kept == 1 else 'are'} kept: delete exports that you have read (DELETE"
+            f" /v1/jobs/{{id}}), or wait until the oldest one expires, in {time}",
             max(left, 1.0),
         )

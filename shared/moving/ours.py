@@ -336,6 +336,11 @@ def totals_in(file: Path) -> dict[str, int]:
     totals: dict[str, int] = {}
     for number, said in _objects(file, b"\n"):  # the end of a file may be missing
         name, total = (said.get("name"), said.get("value", said.get("before"))) if said else (None, None)
+        if type(name) is str and type(total) in {float, str}:
+            raise SettingsError(
+                f"{file}, line {number}: the value of {name!r} must be a whole number, is {total!r:.100}, so nothing"
+                " was imported"
+            )
         if type(name) is not str or type(total) is not int:
             raise SettingsError(
                 f"{file}, line {number}: is no line of an export, so nothing was imported. A line is"

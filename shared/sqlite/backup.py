@@ -9,10 +9,12 @@ from contextlib import closing
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import Sighting, make_file, opened, sighting_of
+from shared.sqlite.data_file import Sighting, is_damage, make_file, opened, sighting_of
+
+_TODO: Final = "stop all processes on it and put an earlier backup in its place"
 
 
 class Copied(NamedTuple):
@@ -45,7 +47,8 @@ def copy(source: Path, target: Path) -> Copied:
     except FileExistsError:
         raise SettingsError(f"{target} already exists: choose another name") from None
     except sqlite3.Error as error:
-        raise CountersinkError(f"{source} can't be copied to {target}: {error}") from error
+        todo = f". The file is damaged: {_TODO}" if is_damage(error) else ""
+        raise CountersinkError(f"{source} can't be copied to {target}: {error}{todo}") from error
     return found
 
 
@@ -81,7 +84,9 @@ def _checked(path: Path) -> Copied:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
-            raise CountersinkError(f"the copy is damaged, so it was removed, and the file probably is, too: {said}")
+            raise CountersinkError(
+                f"the copy is damaged, so it was removed, and the file probably is, too ({said}): {_TODO}"
+            )
         (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
         (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()
         return Copied(counters, pending, path.stat().st_size, sighting_of(db))

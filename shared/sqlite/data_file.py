@@ -246,6 +246,11 @@ def opened(path: Path, mode: str) -> "closing[sqlite3.Connection]":
     return closing(sqlite3.connect(f"{uri}?mode={mode}", uri=True, isolation_level=None))
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite found that the file is damaged, or is no database."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
 def real(path: Path) -> Path:
     """Where links lead to, so that processes that use different links share one log. The file need not exist."""
     try:

@@ -28,7 +28,17 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.runtime.clock import Clock
-from shared.sqlite.data_file import DataFile, Log, make_file, make_folder, narrow, open_lock, set_durable, why_unsafe
+from shared.sqlite.data_file import (
+    DataFile,
+    Log,
+    is_damage,
+    make_file,
+    make_folder,
+    narrow,
+    open_lock,
+    set_durable,
+    why_unsafe,
+)
 from shared.sqlite.schema import ACCOUNTS, InUseError, make_tables, refuse_others
 
 T = TypeVar("T")
@@ -46,10 +56,10 @@ are all over their table.
 _MOST_ORDERS: Final = 10_000
 _MIN_SQLITE: Final = (3, 38, 0)
 """The first version that always has RETURNING and json_each."""
-_NOT_THERE: Final = (
-    "Is its volume mounted, and do the settings name it right? The first `countersink up` makes it, or, with"
-    " COUNTERSINK_EXISTING=yes, `countersink provision`"
-)
+
+
+class NoFileError(SettingsError):
+    """The file does not exist, and only some commands make one."""
 
 
 class _GroupError(Exception):
@@ -270,7 +280,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
         ours = TransientError(
             f"another program has locked {path.name} ({error}): close that program, or wait until it ends"
         )
-    elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+    elif is_damage(error):
         ours = DamagedError(
             f"{path} is damaged, or its disk can't be read ({error}): look at the disk, stop all processes on the file"
             " and put a backup in its place"
@@ -299,7 +309,7 @@ def _prepare(file: DataFile, *, makes: bool) -> tuple[sqlite3.Connection, int]:
         raise SettingsError(flaw)
     try:
         if not makes and not path.exists():
-            raise SettingsError(f"{path} does not exist. {_NOT_THERE}")
+            raise NoFileError(f"{path} does not exist. Is the path right, and is its volume mounted?")
         make_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
@@ -332,9 +342,13 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
             undo.pop_all()
             return db, turn
     except (OSError, sqlite3.Error) as error:
-        raise SettingsError(
-            f"can't use {path} as the database: {error}. Choose a folder on a local disk that can be written"
-        ) from error
+        todo = "Choose a folder on a local disk that can be written"
+        if is_damage(error):
+            todo = (
+                "Was the file overwritten or damaged? Stop all processes on it and put a backup in its place, or name"
+                " another folder"
+            )
+        raise SettingsError(f"can't use {path} as the database: {error}. {todo}") from error
 
 
 def connect_to(path: Path) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ import orjson
 from shared.model.buckets import StoreMillis, WallMillis
 from shared.model.errors import RefusedError
 from shared.model.jobs import (
+    BYTES_OF_EXPORTS,
     EXPORT,
     FAILED,
     FORGOTTEN,
@@ -66,7 +67,7 @@ class ExportRoom:
             left = (expires - db.execute(READ_TIME).fetchone()[0]) / 1_000
             check_exports(owner, "MAX_EXPORTS", self._most, number, left=left)
             size = self._count(db, owner)
-            check_exports(owner, "MAX_EXPORT_BYTES", self._most_bytes, size, left=left, unit="bytes of exports")
+            check_exports(owner, "MAX_EXPORT_BYTES", self._most_bytes, size, left=left, unit=BYTES_OF_EXPORTS)
 
     def take(self, db: sqlite3.Connection, job: str, size: int) -> None:
         """Count a chunk of this size that was just inserted. Raises `RefusedError` if there is no room for it."""

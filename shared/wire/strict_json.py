@@ -24,7 +24,8 @@ def loads(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise JsonError(f"not valid JSON: {error}") from None
+        line = f"line {error.lineno}, " if b"\n" in text else ""
+        raise JsonError(f"not valid JSON: {error.msg}, at {line}column {error.colno}") from None
     if not _surely_unique(text, value):
         _refuse_repeated_names(text)
     return value

@@ -32,7 +32,7 @@ from shared.sqlite.data_file import (
     sighting_of,
     why_ephemeral,
 )
-from shared.sqlite.database import Database
+from shared.sqlite.database import Database, NoFileError
 from shared.sqlite.spool import SpoolRows, spooled_in
 
 BROKER = "COUNTERSINK_BROKER"
@@ -72,6 +72,8 @@ def backup(settings: Settings, target: Path) -> Copied:
 
 def only_file(settings: Settings) -> Path:
     """The file of a set-up with a SQLite broker. `SettingsError` if the store or the overlay is anywhere else."""
+    if urls.scheme_of(settings.broker) != "sqlite":
+        raise SettingsError(f"{BROKER}={settings.broker!r}: must be sqlite:///FILE or pubsub://PROJECT/TOPIC")
     file = urls.sqlite_file(BROKER, settings.broker)
     if settings.store and urls.scheme_of(settings.store) != "sqlite":
         raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")
@@ -105,7 +107,11 @@ def elsewhere(file: Path) -> Path | None:
 
 def open_database(file: Path, settings: Settings, *, makes: bool, applied: bool = True) -> Database:
     """A missing file is made if `makes`, and an error otherwise. `applied`: see `Reserve`."""
-    return Database(file, elsewhere(file), settings.disk_reserve, makes=makes, applied=applied)
+    try:
+        return Database(file, elsewhere(file), settings.disk_reserve, makes=makes, applied=applied)
+    except NoFileError as error:
+        command = "provision" if settings.existing == "yes" else "up"
+        raise SettingsError(f"{error} `countersink {command}` makes a new one") from error
 
 
 def data_file(file: Path) -> DataFile:

@@ -98,11 +98,14 @@ def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) ->
     make_file(tmp_path)
     there = tmp_path / "there.db"
     there.write_text("precious")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "countersink.db").write_text("no database" * 100)
     for target, more, settings, said in (
         ("copy.db", ("--data", "none"), {}, "does not exist, so there is nothing to copy"),
         ("there.db", (), {}, "already exists"),
         ("no/copy.db", (), {}, "does not exist: make it first"),
         ("copy.db", (), cloud, "docs/google-cloud-outages.md"),
+        ("copy.db", ("--data", "text"), {}, "stop all processes on it and put an earlier backup in its place"),
     ):
         assert said in run("backup", target, *more, cwd=tmp_path, **settings).refusal
     assert there.read_text() == "precious"

@@ -266,8 +266,10 @@ async def test_a_replay_of_all_says_if_it_can_not_know_all(
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     for arguments in (("show", "1"), ("replay", "--all"), ("drop", "1")):
-        assert "countersink.db does not exist" in dlq(tmp_path, *arguments).refusal
-    assert not (tmp_path / ".countersink").exists()
+        said = dlq(tmp_path, *arguments, "--data", "no where").refusal
+        assert "countersink.db does not exist. Is the path right, and is its volume mounted?" in said
+        assert "`countersink up --data 'no where'` makes a new one" in said
+    assert [*tmp_path.iterdir()] == []
     make_file(tmp_path)
     assert dlq(tmp_path, "list").said == "no dead letters\n"
     assert dlq(tmp_path, "replay", "--all").said == "increments: 0 counted, 0 counted before, 0 left\n"

@@ -109,12 +109,14 @@ def test_help_names_the_settings_of_a_command(tmp_path: Path, command: str, said
             for one in ("up", "ingest", "flusher")
         ),
         (("up", "--statsd", "0", "--statsd-host", "unix:s"), "must be an address"),
-        (("up", "--statsd-host", "127.0.0.1"), "--statsd-host needs --statsd-port"),
+        (("up", "--statsd-host", "127.0.0.1"), "--statsd-host needs --statsd"),
         (("up", "--statsd", "70000"), "--statsd"),
         (("doctor", "--url", "x"), "use --data DIR, or the settings"),
         (("dlq", "list", "--url"), "use --data DIR, or the settings"),
         (("status", "--data", "x"), "use --url, or countersink doctor"),
         (("keys", "list", "--data", "x"), "set COUNTERSINK_KEYS_FILE"),
+        (("check", "--seconds", "0"), "--seconds: must be 1 or more, is 0"),
+        (("up", "--port", "23456", "--admin-port", "23456"), "--port and --admin-port must differ"),
         (("up", "--url", "x"), "--host and --port say where it listens"),
         (("flusher", "--data", "x"), "set COUNTERSINK_BROKER"),
         (("incr", "a", "--data", "x", "--url", "y"), "not allowed with argument --data"),
@@ -146,7 +148,7 @@ START = ("up", "--port", "0")
         (START, "COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
         (START, "COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
         (START, "COUNTERSINK_SHARDS", "0", "must be from 1 to"),
-        (START, "COUNTERSINK_BROKER", "postgres://x", "must be"),
+        (START, "COUNTERSINK_BROKER", "postgres://x", "must be sqlite:///FILE or pubsub://PROJECT/TOPIC"),
         (START, "COUNTERSINK_STORE", "sqlite://", "must be"),
         (START, "COUNTERSINK_OVERLAY", "redis://x", "must be"),
         (START, "COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
@@ -167,6 +169,11 @@ def test_a_wrong_setting_ends_a_command_with_a_line_that_names_it(
     line = run(*command, cwd=tmp_path, **{variable: value}).refusal
     assert line.startswith(f"countersink: {variable}")
     assert part in line
+
+
+def test_a_folder_for_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    line = run("check", "--history", "no/file", cwd=tmp_path).refusal
+    assert f"no/file can't be written: the folder {tmp_path}/no does not exist: make it first." in line
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:

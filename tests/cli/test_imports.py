@@ -191,7 +191,8 @@ async def test_each_line_is_a_counter_and_totals_may_be_large(tmp_path: Path) ->
     [
         (line("a", 1) + line("b", 1)[:-1], 'line 2: is no line of an export, .* A line is {"name": '),
         (line("a", 1) + "\n", "line 2: is no line"),
-        ('{"name": "a", "value": 1.0}\n', "line 1: is no line"),
+        ('{"name": "a", "value": 1.0}\n', "line 1: the value of 'a' must be a whole number, is 1.0, so nothing"),
+        ('{"name": "a", "value": "2"}\n', "line 1: the value of 'a' must be a whole number, is '2', so nothing"),
         ('{"name": "a", "value": true}\n', "line 1: is no line"),
         ('{"value": 1}\n', "line 1: is no line"),
         ("[1]\n", "line 1: is no line"),
@@ -219,7 +220,8 @@ def test_a_file_that_is_not_there_is_not_tried_again(tmp_path: Path) -> None:
     ):
         done = run(*command, cwd=tmp_path)
         assert (done.code, len(done.lines)) == (1, 1)
-        assert "x.ndjson cannot be read: No such file or directory (" in done.lines[0]
+        assert "x.ndjson cannot be read: No such file or directory" in done.lines[0]
+        assert command[0] == "copy" or (done.out, done.lines[0][-9:]) == ("", "directory")
         assert "run it again" not in done.lines[0]
 
 

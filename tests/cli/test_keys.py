@@ -77,27 +77,27 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("new", "b"), 2), (("new", "b", "--scope", "delete"), 1), (("new", "b", "--scope", ""), 2),
+        (("new", "b"), 2), (("new", "b", "--scope", "delete"), 2), (("new", "b", "--scope", ""), 2),
         (("new", "b", "--scope", "read,,write"), 2), (("new", "b", "--scope", "read,"), 2),
-        (("new", "b", "--scope", "read", "--scope", "read"), 1),
-        (("new", "b_c d", "--scope", "read"), 1), (("new", "a", "--scope", "read"), 1),
-        (("new", "b", "--scope", "read", "--rate", "0"), 1),
-        (("new", "b", "--scope", "read", "--rate", "nan"), 1),
-        (("new", "b", "--scope", "read", "--rate", "inf"), 1),
+        (("new", "b", "--scope", "read", "--scope", "read"), 2),
+        (("new", "b_c d", "--scope", "read"), 2), (("new", "a", "--scope", "read"), 1),
+        (("new", "b", "--scope", "read", "--rate", "0"), 2),
+        (("new", "b", "--scope", "read", "--rate", "nan"), 2),
+        (("new", "b", "--scope", "read", "--rate", "inf"), 2),
         (("new", "b", "--scope", "read", "--expires", "soon"), 2),
-        (("new", "b", "--scope", "read", "--prefix", ""), 1),
-        (("new", "b", "--scope", "read", "--owner", "a/b"), 1),
-        (("new", "b", "--scope", "read", "--origin", "https://a.example"), 1),
-        (("new", "b", "--scope", "write", "--max-delta", "1"), 1),
-        (("new", "b", "--scope", "write", "--max-new", "0"), 1),
-        (("new", "b", "--scope", "write", "--client-rate", "1"), 1),
-        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "0"), 1),
+        (("new", "b", "--scope", "read", "--prefix", ""), 2),
+        (("new", "b", "--scope", "read", "--owner", "a/b"), 2),
+        (("new", "b", "--scope", "read", "--origin", "https://a.example"), 2),
+        (("new", "b", "--scope", "write", "--max-delta", "1"), 2),
+        (("new", "b", "--scope", "write", "--max-new", "0"), 2),
+        (("new", "b", "--scope", "write", "--client-rate", "1"), 2),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "0"), 2),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "x"), 2),
-        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-new", "-1"), 1),
-        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 1),
-        (("new", "b", "--publishable"), 1), (("new", "b", "--publishable", "--prefix", "p:"), 1),
-        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 1),
-        (("new", "b", "--publishable", "--scope", "write,admin", "--prefix", "p:", "--origin", "https://a.example"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-new", "-1"), 2),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 2),
+        (("new", "b", "--publishable"), 2), (("new", "b", "--publishable", "--prefix", "p:"), 2),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 2),
+        (("new", "b", "--publishable", "--scope", "write,admin", "--prefix", "p:", "--origin", "https://a.example"), 2),
         (("revoke", "b"), 1),
     ],
 )  # fmt: skip
@@ -108,6 +108,18 @@ def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tu
     assert (done.code, done.out) == (code, "")
     assert len(done.lines) == 1 or code == 2
     assert (tmp_path / "keys.json").read_bytes() == before
+
+
+def test_what_is_wrong_is_said_by_the_name_of_its_option(tmp_path: Path) -> None:
+    for arguments, said in (
+        (("--scope", "wrte"), "--scope must be some of write, read, admin, each once; is ['wrte']"),
+        (("--scope", "read,read"), "--scope must be some of write, read, admin, each once; is ['read', 'read']"),
+        (("--scope", "read", "--rate", "0"), "--rate must be a number of increments a second, above 0"),
+        (("--scope", "read", "--prefix", ""), "--prefix has '', which must not be empty"),
+        (("--scope", "read", "--origin", "https://a.example"), "only publishable keys have --origin"),
+        (("--scope", "read", "--max-new", "1"), "only publishable keys have --max-new"),
+    ):
+        assert keys(tmp_path, "new", "scopes", *arguments).lines[-1] == f"countersink keys new: error: {said}"
 
 
 def test_scopes_may_be_given_one_by_one_and_one_is_required(tmp_path: Path) -> None:
@@ -268,10 +280,22 @@ def test_nobody_else_may_change_a_part_of_the_path(
     assert file.read_bytes() == before
 
 
+def test_a_folder_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    said = run("keys", "new", "a", "--scope", "read", cwd=tmp_path, COUNTERSINK_KEYS_FILE="nodir/k.json").refusal
+    assert f"the folder {tmp_path}/nodir of the keys file nodir/k.json does not exist: make it first" in said
+
+
+def test_a_list_of_a_file_that_does_not_exist_says_so(tmp_path: Path) -> None:
+    done = keys(tmp_path, "list")
+    assert (done.code, done.out) == (0, "")
+    assert done.lines == ["countersink: keys.json does not exist yet: countersink keys new makes it"]
+
+
 @pytest.mark.parametrize("target", ["nowhere/keys.json", "keys.json", "../keys.json/"])
 def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
     (tmp_path / "keys.json").symlink_to(target)
-    with pytest.raises(SettingsError, match=r"can't be read \(.*\): check COUNTERSINK_KEYS_FILE"):
+    why = rf"the folder {tmp_path}/nowhere of" if "nowhere" in target else r"can't be read \(.*\): check"
+    with pytest.raises(SettingsError, match=f"{why} .*COUNTERSINK_KEYS_FILE"):
         content_of(tmp_path / "keys.json")
 
 
@@ -386,7 +410,7 @@ def test_a_service_account_is_a_key_without_a_secret(tmp_path: Path) -> None:
         ("", ("--scope", "write"), "the address of a service account"),
         (f"c{account}", ("--publishable", "--prefix", "p:", "--origin", "https://a.b"), "secret"),
     ):
-        assert said in keys(tmp_path, "new", "c", "--google", address, *how).refusal
+        assert said in keys(tmp_path, "new", "c", "--google", address, *how).lines[-1]
     assert keys(tmp_path, "revoke", "eventarc").code == 0
     assert [entry["id"] for entry in entries(tmp_path)] == ["b"]
 

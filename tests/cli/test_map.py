@@ -159,7 +159,10 @@ def test_counts_by_time_are_exported(place: Place, by: str, how: list[str], tmp_
 def test_a_file_that_can_not_be_written_is_said_before_anything_is_done(
     place: Place, how: list[str], tmp_path: Path
 ) -> None:
-    for file, why in ((tmp_path / "no" / "file", "No such file or directory"), (tmp_path, "Is a directory")):
+    for file, why in (
+        (tmp_path / "no" / "file", f"the folder {tmp_path}/no does not exist: make it first"),
+        (tmp_path, "Is a directory"),
+    ):
         assert f"can't be written: {why}" in place("map", "--prefix", "none:", "--export", str(file), *how).refusal
 
 

@@ -152,12 +152,18 @@ def test_a_service_that_is_not_there_is_one_line(command: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("incr", "a", "--id", "x1"), "Repeat the command with --id x1: it counts once"),
+        (("incr", "a", "--id", "x1"), "right? Repeat the command with --id x1: it counts once"),
         (("reset", "a", "--idempotency-key", "x1"), "Repeat the command with --idempotency-key x1: it happens once"),
     ],
 )
 def test_what_may_count_or_change_says_how_to_send_it_again(shell: Shell, command: tuple[str, ...], said: str) -> None:
     assert shell(*command, "--url", NOWHERE, "--patience", "0.1").refusal.endswith(said)
+
+
+async def test_what_the_service_says_ends_before_what_to_do() -> None:
+    async with scripted(problem(507, "the disk is full")) as server:
+        done = await ask(server, "incr", "a", "--id", "x1", "--patience", "0")
+    assert "the disk is full. Repeat the command with --id x1" in done.refusal
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:

@@ -150,7 +150,7 @@ async def test_an_export_that_is_refused_room_frees_it(database: Database) -> No
         await jobs.record(done(Task("k"), chunk=bytes(600)))
     assert await jobs.sweep(StoreMillis(0), 10) == 1
     assert await jobs.record(done(Task("k"), chunk=bytes(2_000)))
-    with pytest.raises(ShareError, match="COUNTERSINK_MAX_EXPORT_BYTES allows 2000 bytes of exports, and 2000 are"):
+    with pytest.raises(ShareError, match="COUNTERSINK_MAX_EXPORT_BYTES allows 2,000 bytes of exports, and 2,000 are"):
         await jobs.create(JOB._replace(id="l", kind=EXPORT, number=0))
 
 
@@ -174,11 +174,11 @@ async def test_an_owner_may_keep_a_part_of_all_exports(database: Database) -> No
     assert await jobs.record(done(Task("me/3"), chunk=bytes(1_000)))
     await jobs.discard("me/2", 1_600, "deleted", 10)
     with pytest.raises(
-        ShareError, match="allows 10000 bytes of exports, the owner 'me' may have 2500 of them"
+        ShareError, match="allows 10,000 bytes of exports, the owner 'me' may have 2,500 of them"
     ) as refused:
         await jobs.create(export._replace(id="me/4"))
     assert refused.value.retry_after > 3_600
     await jobs.create(export._replace(id="all"))
     assert await jobs.record(done(Task("all"), chunk=bytes(7_500)))
-    with pytest.raises(ShareError, match="allows 10000 bytes of exports, and 10000 are kept"):
+    with pytest.raises(ShareError, match="allows 10,000 bytes of exports, and 10,000 are kept"):
         await jobs.create(export._replace(id="you/1"))

@@ -26,6 +26,8 @@ async def test_an_id_counts_once_and_the_first_delta_wins(
         answer = await service.incr("c", json.dumps({"delta": delta, "id": "order-1"}).encode())
         if known and delta != 3:
             assert (answer.status, answer.field) == (422, "id")
+            assert "another delta for 'c' was accepted under the same id or key" in answer.json["detail"]
+            assert "If it is not a retry, send it with a new id or key" in answer.json["detail"]
         else:
             assert (answer.status, answer.json["accepted"]) == (202, 1)
         if applied_between:

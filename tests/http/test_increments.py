@@ -143,6 +143,27 @@ async def test_deltas_by_name_without_their_field_are_told_the_form(service: Ser
         assert (answer.status, hint in answer.json["detail"]) == (400, False), body
 
 
+async def test_what_is_no_body_is_told_what_to_send(service: Service) -> None:
+    for method, path, body, said in (
+        ("POST", "/v1/jobs", b"", 'the body is empty: send {"kind": …, "prefix": …}'),
+        ("PUT", "/v1/counters/a", b"\r\n", 'the body is empty: send {"value": n}'),
+        (
+            "PUT",
+            "/v1/counters/a",
+            b"{\n]",
+            "the body is not valid JSON: unexpected character, expected a string key, at line 2, column 1",
+        ),
+        (
+            "POST",
+            "/v1/increments",
+            b"foo=a",
+            "a form must begin with one of its fields: counter, which it needs, delta",
+        ),
+    ):
+        answer = await service.ask(method, path, body)
+        assert (answer.status, answer.json["detail"][: len(said)]) == (400, said)
+
+
 async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service) -> None:
     for bad, word in BAD_ITEMS:
         for body in (f"[{GOOD}, {bad}, {GOOD}]", f"{GOOD}\n{bad}\n{GOOD}"):
@@ -161,6 +182,7 @@ async def test_a_line_that_is_not_json_is_rejected_alone(service: Service) -> No
             answer = await service.post("/v1/increments", "\n".join(lines).encode())
             assert (answer.status, answer.json["accepted"]) == (202, 1), (bad, first)
             assert [item["index"] for item in answer.json["rejected"]] == [lines.index(bad)], (bad, first)
+            assert "line 1" not in answer.json["rejected"][0]["reason"], (bad, first)
     answer = await service.post("/v1/increments", GOOD.encode() + b'\n{"counter": "\xff"}')
     assert (answer.json["accepted"], answer.json["rejected"][0]["index"]) == (1, 1), "bad UTF-8"
     assert await service.totals() == {"a": 2 * 11}

@@ -354,7 +354,12 @@ async def test_what_a_job_took_away_is_its_result_though_a_worker_was_killed(ser
     counts = await service.totals()
     await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "p:", "id": "j"}))
     async with cut_off(service):
-        assert (await service.get("/v1/jobs/j/export")).status == 409
+        early = await service.get("/v1/jobs/j/export")
+        assert early.status == 409
+        assert early.json["detail"] == (
+            f"this job has no result: it is of kind '{kind}' and running. Only export, reset, delete and expire have"
+            " one, once they have ended; an export that failed has none"
+        )
         await service.ask("DELETE", "/v1/counters/p%3A%22")
         await service.apply()
         await service.remove()
@@ -454,6 +459,7 @@ async def test_exports_have_a_limit_and_deleting_one_makes_room(tmp_path: Path) 
             refused = await start(service, kind="export", delta=None, id=f"more{number}")
             assert refused.status == 429
         assert "COUNTERSINK_MAX_EXPORTS allows 3 exports, and 3 are kept" in refused.json["detail"]
+        assert refused.json["detail"].endswith("until the oldest one expires, in 8 days")
         assert 7 * 86_400 < int(refused.headers["Retry-After"]) <= 8 * 86_400 + 1
         assert (await start(service, id="another-kind")).status == 202
         assert (await start(service, kind="export", delta=None, id="e1")).status == 200

@@ -158,6 +158,9 @@ async def test_a_key_is_judged_again_when_the_body_has_come(changing: Changing, 
         for client, body in begun:
             await client.ask(body[1:])
             assert int(client.seen[9:12]) in ({200, 202} if status == 200 else {status}), client.seen
+    if how == "expired":
+        told = (await service.ask("GET", "/v1/counters", headers=changing.named)).json["detail"]
+        assert told == "the key a has expired: make another one with countersink keys new"
     await service.ingest.publishing.drain()
     assert bool(await service.parts.store.shards(["a"])) == (status == 200)
 
@@ -212,6 +215,7 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path)
             found = await service.ask("POST", "/v1/increments", body, named)
             assert found.status == expected
         assert found.headers["Retry-After"] == "2"  # 4 were sent when 2 were there
+        assert "more than its 2 increments a second" in found.json["detail"]
         assert (await service.ask("GET", "/v1/counters", None, named)).status == 200
         clock.turn(1)
         assert await status(service, keys["a"]) == 429

@@ -83,7 +83,12 @@ async def test_a_page_follows_a_stream(tmp_path: Path) -> None:
 async def test_a_request_that_counts_without_an_origin_is_told_so(tmp_path: Path) -> None:
     async with site(tmp_path, scopes=["write", "read"]) as (service, key, _):
         refused = await service.ask("POST", f"/v1/counters/page:a?key={key}")
-        assert (refused.status, "names no origin (header Origin)" in refused.json["detail"]) == (403, True)
+        assert refused.status == 403
+        assert "may only count and read counters, from pages of its origins. This request" in refused.json["detail"]
+        assert f"names no origin: with curl, add -H 'Origin: {SHOP}'" in refused.json["detail"]
+        none = await service.ask("POST", "/v1/counters/page:a")
+        assert none.json["detail"] == "send a key: Authorization: Bearer csk_…, or ?key=cpk_… in the URL"
+        assert "?key" not in (await service.ask("GET", "/v1/jobs")).json["detail"]
 
 
 async def test_an_answer_says_how_long_it_may_be_kept(tmp_path: Path) -> None:

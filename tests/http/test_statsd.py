@@ -292,7 +292,7 @@ async def test_a_key_that_is_revoked_counts_nothing(limited: Lines) -> None:
         ("", "send a key"),
         ("csk_lines_0", "not valid"),
         ("read", "needs the scope write"),
-        ("cpk", "only from pages of its origins"),
+        ("cpk", "may only count, from pages of its origins"),
     ],
 )
 async def test_a_key_that_may_not_count_ends_the_start(tmp_path: Path, key: str, says: str) -> None:

@@ -227,7 +227,8 @@ async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder
     must = {"COUNTERSINK_EXISTING": "yes"}
     for arguments in (("ingest", "--workers", "2"), ("ingest", "--workers", "1"), ("flusher",)):
         line = await refusal(started, *arguments, **must)
-        assert f"{folder}/countersink.db does not exist" in line
+        assert f"{folder}/countersink.db does not exist. Is the path right" in line
+        assert "`countersink provision` makes a new one" in line
     assert "`countersink provision`" in doctor(started, **must)[1]
     assert entries(folder) == []
     done = command(started, "provision", **must)

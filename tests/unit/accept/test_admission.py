@@ -206,7 +206,7 @@ def test_a_refusal_does_not_advise_to_count_again_what_may_have_counted() -> Non
     known = KnownIds()
     known.accepted(keyed(Increment("a", 2, "x")), NOW)
     known.accepted(Draft({"a": 2}, id="key", attempt="1"), NOW)
-    says = r"perhaps this one, if you sent it before.*If it is not a retry, send it under"
+    says = r"perhaps this one, if you sent it before.*If it is not a retry, send it with a new id or key"
     with pytest.raises(BodyError, match=says):
         known.check([Increment("a", 1, "x")], NOW)
     with pytest.raises(BodyError, match=says):

@@ -98,6 +98,6 @@ def test_a_new_scope_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     of_page = {"scopes": ["peek", "write"], "publishable": True, "prefixes": ["p"], "origins": [SHOP]}
     file, texts = keys_file(tmp_path, page=of_page, peeks={"scopes": ["peek"]})
     door = Door(Settings(), ManualClock(), KeyRing(file, ManualClock()))
-    for key, why in (("page", "may only count, and peek,"), ("peeks", "it needs the scope read")):
+    for key, why in (("page", "may only count and peek, from"), ("peeks", "it needs the scope read")):
         with pytest.raises(Problem, match=why):
             door.enter(find("GET", "/metrics"), said(authorization=(f"Bearer {texts[key]}",), origin=SHOP), "")

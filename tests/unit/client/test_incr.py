@@ -106,7 +106,24 @@ async def test_bad_increments_are_dropped_and_never_raise(server: Scripted, capl
     others = ("the name and the id must be strings", "the delta must be between", "the id must be 1")
     for reason in (*flaws, *others):
         assert sum(reason in text for text in found) == 1
+    long, delta = (next(text for text in found if reason in text) for reason in ("at most 400 bytes", "the delta must"))
+    assert f"(counter '{'x' * 50}')" in long
+    assert "(counter 'a')" in delta
     assert sums(server) == {"good": len(BAD)}
+
+
+def test_a_delta_of_another_type_is_dropped_with_its_name_and_one_is_it(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client("http://127.0.0.1:1", patience=0.1)
+    client.incr("a", by=1.5)  # type: ignore[arg-type] # on purpose
+    client.incr("b")
+    client.close(0)
+    assert said(caplog) == [
+        f"countersink dropped 1 increment: {why}. Later, only `dropped` of the client counts them"
+        for why in (
+            "the name and the id must be strings, and the delta an integer (counter 'a')",
+            "the client was closed before http://127.0.0.1:1 accepted it",
+        )
+    ]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405, 422])

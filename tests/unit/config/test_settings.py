@@ -203,8 +203,12 @@ def test_the_spool_is_off_in_any_case() -> None:
 
 
 def test_rules_need_a_receiver_and_a_receiver_rules() -> None:
-    for half in (TO, {"COUNTERSINK_FEED": "=1s"}, {"COUNTERSINK_THRESHOLDS": "=at 1"}):
-        with pytest.raises(SettingsError, match="COUNTERSINK_FEED_TO"):
+    for half, said in (
+        (TO, "COUNTERSINK_FEED_TO is set, and nothing is reported to it: set COUNTERSINK_FEED or COUNTERSINK_THRESH"),
+        ({"COUNTERSINK_FEED": "=1s"}, "COUNTERSINK_FEED is set, and COUNTERSINK_FEED_TO is not: set it"),
+        ({"COUNTERSINK_THRESHOLDS": "=at 1"}, "COUNTERSINK_THRESHOLDS is set, and COUNTERSINK_FEED_TO is not: set it"),
+    ):
+        with pytest.raises(SettingsError, match=said):
             Settings.read(half)
 
 

@@ -14,6 +14,7 @@ from shared.model.buckets import Millis, StoreMillis
 from shared.model.errors import SettingsError
 from shared.model.feed import MOST_LEVELS, NOTHING, Event, told
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.receivers import EventFile
 from shared.runtime.retry import Stop
 from shared.sqlite.database import Database
 from shared.sqlite.feed import SqliteFeedBook
@@ -214,6 +215,18 @@ class Silent:
 
     async def close(self) -> None:
         self.closed = True
+
+
+async def test_a_file_that_is_a_folder_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path / "c.db") as world:
+        await world.begin()
+        await world.count(1)
+        await Announcer(world.book, EventFile(tmp_path, "s"), f"{tmp_path}", TOLD).round()
+    (said,) = caplog.messages
+    assert said == (
+        f"{tmp_path} did not take 2 events of the feed, which will be sent again: Is a directory."
+        " COUNTERSINK_FEED_TO must name a file that this process can write"
+    )
 
 
 async def test_a_receiver_that_does_not_answer_holds_no_stop_up(tmp_path: Path) -> None:

@@ -108,9 +108,9 @@ async def test_another_programs_file_keeps_every_byte(tmp_path: Path, version: i
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("text", "not a database"),
+        ("text", r"not a database\. Was the file overwritten .* put a backup in its place, or name another folder"),
         ("text/data/countersink.db", r"can't make the folder .*/text/data: "),
-        ("", r"can't use .* as the database"),
+        ("", r"can't use .* as the database: .* Choose a folder on a local disk"),
     ],
 )
 async def test_what_can_be_no_database_is_refused(tmp_path: Path, place: str, why: str) -> None:
