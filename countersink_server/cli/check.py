@@ -115,6 +115,7 @@ def _check(options: argparse.Namespace) -> None:
         "without_answer": load.failures + load.abandoned,
         "abandoned": load.abandoned,
         "examples": ledger.examples,
+        "remain": left or None,
         "ok": not broken and unknown is None,
     }
     if options.json:

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.cli.running import COUNTERSINK
+from tests.http.keys import keys_file
 from tests.meta.checkout import ROOT
 from tests.mutations.mutation import MUTATIONS
 from tests.mutations.services import CHECK
@@ -96,6 +97,16 @@ async def test_it_says_which_counters_remain_if_it_is_stopped(tmp_path: Path) ->
         code, said, error = await ended(check)
         assert (code, said) == (130, {})
         assert error.startswith("its counters may remain: check:")
+
+
+async def test_it_says_which_counters_remain_if_the_key_may_not_delete_them(tmp_path: Path) -> None:
+    file, keys = keys_file(tmp_path, counts={"scopes": ["read", "write"]})
+    async with processes(tmp_path / "data", None, COUNTERSINK_KEYS_FILE=str(file), **SETTINGS) as started:
+        service = await started.start("up", "--port", "0")
+        code, said, _ = await ended(await begun(service.url, "--seconds", str(SECONDS), "--key", keys["counts"]))
+    assert (code, said["ok"]) == (0, True)
+    assert said["remain"].startswith("its counters remain (")
+    assert "delete check:" in said["remain"]
 
 
 async def test_it_passes_whatever_is_killed(tmp_path: Path) -> None:
