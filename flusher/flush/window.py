@@ -274,8 +274,8 @@ class Window:
                     yield held, envelope, TOO_OLD
 
     def holder(self, envelope: Envelope) -> Held | None:
-        """The message whose envelope a dead receipt can hold as its body. None if all came too late, and it may have been
-        applied, or if the envelope is a second use, which has nothing to keep.
+        """The message whose envelope a dead receipt can hold as its body. None if all came too late, so that it may be
+        applied already, or if the envelope is a second use, which has nothing to keep.
         """
         for held in self.held:
             if not held.late and any(one.key == envelope.key for one in held.envelopes):
