@@ -25,13 +25,26 @@ def say(line: str) -> None:
     try:
         tell(line)
         flush()
-    except OSError:
+    except (OSError, CountersinkError):
         give_up()
 
 
 def tell(line: str) -> None:
     """Print a result. Raises `BrokenPipeError` if the reader has closed the pipe."""
-    print(line)  # noqa: T201 (the result)
+    with _to_output():
+        print(line)  # noqa: T201 (the result)
+
+
+@contextlib.contextmanager
+def _to_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CountersinkError(
+            f"standard output can't be written: {error.strerror}. What the command has done until now is done"
+        ) from error
 
 
 def note(line: str) -> None:
@@ -52,7 +65,8 @@ def plain(text: str) -> str:
 def flush() -> None:
     """Flush now, while an error can still be reported; at the interpreter's exit it can't."""
     if sys.stdout is not None:  # None if the process was started with it closed
-        sys.stdout.flush()
+        with _to_output():
+            sys.stdout.flush()
 
 
 def give_up() -> None:

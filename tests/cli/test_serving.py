@@ -78,6 +78,23 @@ async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, n
     assert in_the_file(tmp_path) == (11, 0)
 
 
+async def test_the_end_of_its_terminal_drains_a_service(tmp_path: Path) -> None:
+    script = f"""
+import signal, sys
+from countersink_server.__main__ import main
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
+sys.argv = ["countersink", "up", "--port", "0", "--data", {str(tmp_path)!r}]
+main()
+"""
+    up = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    assert up.stdout is not None
+    await count((await up.stdout.readline()).decode().split()[4].rstrip(","), 10)
+    up.send_signal(signal.SIGHUP)
+    assert await up.wait() == 0
+    assert in_the_file(tmp_path) == (10, 0)
+
+
 @pytest.mark.parametrize(
     ("command", "module", "number"),
     [
@@ -228,6 +245,25 @@ async def test_up_starts_with_no_standard_output_at_all(tmp_path: Path) -> None:
     async with ending_well(tmp_path, "sh", "-c", 'exec "$@" >&-', "sh"), asyncio.timeout(60):
         while not (tmp_path / "countersink.db-wal").exists():
             await asyncio.sleep(0.01)
+
+
+async def test_workers_start_with_nothing_open_at_all(tmp_path: Path) -> None:
+    """Otherwise a socket would take the place of an error output, and libuv end the process."""
+    script = 'exec "$@" <&- >&- 2>&-'
+    command = [*COUNTERSINK, "ingest", "--port", str(port := free_port()), "--workers", "2"]
+    settings = environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db")
+    ingest = await asyncio.create_subprocess_exec("sh", "-c", script, "sh", *command, env=settings)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await count(f"http://127.0.0.1:{port}")
+            except aiohttp.ClientConnectionError:
+                assert ingest.returncode is None
+                await asyncio.sleep(0.02)
+            else:
+                break
+    ingest.send_signal(signal.SIGTERM)
+    assert await ingest.wait() == 0
 
 
 @asynccontextmanager

@@ -187,7 +187,20 @@ def test_shards_are_raised_and_compacted(shell: Shell) -> None:
 
 def test_an_output_that_can_not_be_written_is_one_line(shell: Shell) -> None:
     with Path("/dev/full").open("w") as full:
-        assert shell.printing_to(full.fileno(), "get", "a") == (1, b"countersink: No space left on device\n")
+        code, said = shell.printing_to(full.fileno(), "incr", "full")
+    assert code == 1
+    assert said.startswith(b"countersink: standard output can't be written: No space left on device. What the command")
+    assert shell.said("get", "full") == "full  1\n"
+
+
+def test_a_command_whose_output_is_closed_does_nothing(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *COUNTERSINK, "keys", "new", "b", "--scope", "read"]
+    done = subprocess.run(
+        command, env=environment(COUNTERSINK_KEYS_FILE=str(keys)), capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, keys.exists()) == (1, False)
+    assert done.stderr.startswith(b"countersink: standard output is closed")
 
 
 def test_a_terminal_of_few_characters_shows_the_others_as_numbers(shell: Shell) -> None:
