@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from countersink_server.cli.arguments import HELPS, LINES, Commands, command, integer, prefix
-from countersink_server.cli.output import json_of, note, replacing, tell
+from countersink_server.cli.output import json_of, note, plain, replacing, tell
 from countersink_server.cli.target import add_neither
 from ingest.access.keys import (
     SCOPES,
@@ -195,7 +195,7 @@ def _list(options: argparse.Namespace) -> None:
             *([f"{amount(key.max_new, 'new counter')} an hour"] if key.max_new is not None else []),
             *([f"owner {key.owner}"] if key.owner else []),
             *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
-            *([key.note] if key.note else []),
+            *([plain(key.note)] if key.note else []),
         ]
         tell(f"{key.id:{width}}  {'publishable, ' if key.publishable else ''}{', '.join(said)}")
 

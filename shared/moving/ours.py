@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from shared.config.settings import MOST_SHARDS
 from shared.model.buckets import Followed, Millis, TimeBucket, WallMillis, followed_of, text_of
 from shared.model.errors import SettingsError
 from shared.model.jobs import Job, JobState, Progress
@@ -20,7 +21,7 @@ from shared.model.moving import (
     moved_job,
     moved_receipt,
 )
-from shared.model.words import Mark, Total, pages
+from shared.model.words import SHARD_FULL, Mark, Total, pages
 from shared.ports.store import AuditData, Store
 from shared.runtime.clock import Clock
 
@@ -345,6 +346,10 @@ def totals_in(file: Path) -> dict[str, int]:
             raise SettingsError(
                 f"{file}, line {number}: is no line of an export, so nothing was imported. A line is"
                 f" {EXAMPLE}, and ends with a line break"
+            )
+        if abs(total) > MOST_SHARDS * SHARD_FULL:
+            raise SettingsError(
+                f"{file}, line {number}: the value of {name!r} is larger than a counter can be, so nothing was imported"
             )
         if name in totals:
             raise SettingsError(f"{file}, line {number}: {name!r} appears twice, so nothing was imported")

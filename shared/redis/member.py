@@ -54,7 +54,8 @@ class Naming:
         overlay = fleet.overlay
         if self._since is None or self._since[0] != overlay:
             self._since = overlay, now
-        if overlay.nonce == self._own or overlay.identity == server:
+        ours = overlay.identity == server and overlay.place == self._place  # not another database of the same server
+        if overlay.nonce == self._own or ours:
             return True  # the server was restarted or emptied, so no other process claims another one
         if now - self._at < self._pause:
             return False

@@ -157,6 +157,7 @@ async def _end(link: AbstractConnection) -> None:
 _log = logging.getLogger(__name__)
 
 _PREFIX: Final = "countersink:"
+"""Part of the protocol: a process with another prefix would not find the epoch, and would name another overlay."""
 
 
 class Identity(NamedTuple):
@@ -262,7 +263,7 @@ class Server:
 PART: Final = "overlay"
 OLDEST: Final = (6, 0)
 KEEPS: Final = "noeviction"
-PROBE: Final = "countersink:doctor"
+PROBE: Final = f"{_PREFIX}doctor"
 """A key that doctor writes, to see whether there is memory left. It expires after seconds."""
 FULL: Final = (
     "it is full: raise its maxmemory, or start flushers if many increments wait; until then each increment takes two"

@@ -95,7 +95,8 @@ STATSD_UNCOUNTED = _counter(
     "StatsD lines that were not counted. They are LOST. Alert if `why` is room, key or stop.",
     ["why"],
 )
-for _why in ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop"):
+WHYS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop")
+for _why in WHYS:
     STATSD_UNCOUNTED.labels(_why)
 STATSD_DROPPED = _counter(
     "countersink_statsd_dropped_packets",

@@ -251,6 +251,21 @@ def is_damage(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
+def why_not_opened(path: Path, error: BaseException) -> str:
+    """What somebody should do who can't open the file."""
+    if is_damage(error):
+        return (
+            "Was the file overwritten or damaged? Stop all processes on it and put a backup in its place, or name"
+            " another folder"
+        )
+    with contextlib.suppress(OSError):
+        if os.statvfs(path.parent).f_bavail == 0:
+            return "Its disk is full: free some space"
+    if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return "Look who owns the file and its folder, and whether the disk is read-only"
+    return "Choose a folder on a local disk that can be written"
+
+
 def real(path: Path) -> Path:
     """Where links lead to, so that processes that use different links share one log. The file need not exist."""
     try:

@@ -37,6 +37,7 @@ from shared.sqlite.data_file import (
     narrow,
     open_lock,
     set_durable,
+    why_not_opened,
     why_unsafe,
 )
 from shared.sqlite.schema import ACCOUNTS, InUseError, make_tables, refuse_others
@@ -342,13 +343,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
             undo.pop_all()
             return db, turn
     except (OSError, sqlite3.Error) as error:
-        todo = "Choose a folder on a local disk that can be written"
-        if is_damage(error):
-            todo = (
-                "Was the file overwritten or damaged? Stop all processes on it and put a backup in its place, or name"
-                " another folder"
-            )
-        raise SettingsError(f"can't use {path} as the database: {error}. {todo}") from error
+        raise SettingsError(f"can't use {path} as the database: {error}. {why_not_opened(path, error)}") from error
 
 
 def connect_to(path: Path) -> sqlite3.Connection:

@@ -11,7 +11,18 @@ from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import MEMORY, NETWORK, SHARED, DataFile, mount_of, mounts, opened, real, why_unsafe
+from shared.sqlite.data_file import (
+    MEMORY,
+    NETWORK,
+    SHARED,
+    DataFile,
+    mount_of,
+    mounts,
+    opened,
+    real,
+    why_not_opened,
+    why_unsafe,
+)
 from shared.sqlite.database import SMALL_DISK, Database
 from shared.sqlite.schema import FIRST, flaw_of_room, flaw_of_version, newest, refuse_others, version_of
 
@@ -127,7 +138,7 @@ def _file(path: Path) -> list[Finding]:
     except SettingsError as error:
         return [Finding(FAIL, "file", str(error))]
     except (sqlite3.Error, CountersinkError) as error:
-        said = f"{path}: can't be used ({error}): stop all processes on it and put a backup in its place"
+        said = f"{path}: can't be used ({error}). {why_not_opened(path, error)}"
         return [Finding(FAIL, "file", said)]
 
 

@@ -193,6 +193,10 @@ async def test_each_line_is_a_counter_and_totals_may_be_large(tmp_path: Path) ->
         (line("a", 1) + "\n", "line 2: is no line"),
         ('{"name": "a", "value": 1.0}\n', "line 1: the value of 'a' must be a whole number, is 1.0, so nothing"),
         ('{"name": "a", "value": "2"}\n', "line 1: the value of 'a' must be a whole number, is '2', so nothing"),
+        (
+            f'{{"name": "a", "value": {10**23}}}\n',
+            "line 1: the value of 'a' is larger than a counter can be, so nothing",
+        ),
         ('{"name": "a", "value": true}\n', "line 1: is no line"),
         ('{"value": 1}\n', "line 1: is no line"),
         ("[1]\n", "line 1: is no line"),

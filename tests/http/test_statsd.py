@@ -25,11 +25,9 @@ from tests.http.faults import failing
 from tests.http.keys import authorization, keys_file
 from tests.http.service import Service, running
 
-REASONS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop")
-
 
 def uncounted() -> dict[str, float]:
-    return {why: metrics.STATSD_UNCOUNTED.labels(why).get() for why in REASONS}
+    return {why: metrics.STATSD_UNCOUNTED.labels(why).get() for why in metrics.WHYS}
 
 
 class Lines:

@@ -145,6 +145,32 @@ async def test_a_read_only_folder_stops_the_start_with_a_line_that_says_what_to_
         assert "can be written" in line
 
 
+@pytest.mark.check  # a mount
+@pytest.mark.parametrize(
+    ("first", "todo"),
+    [
+        (
+            'umask 77; : > "$0/countersink.db"; cat /dev/zero > "$0/ballast" 2> "$0/../said"',
+            "Its disk is full: free some space",
+        ),
+        (
+            'umask 77; COUNTERSINK_EXISTING=yes "$1" "$2" "$3" provision; mount -o remount,ro "$0"',
+            "whether the disk is read-only",
+        ),
+    ],
+)
+async def test_a_file_on_a_full_or_read_only_disk_is_not_to_be_replaced(
+    mounts: None, tmp_path: Path, first: str, todo: str
+) -> None:
+    disk = tmp_path / "disk"
+    async with processes(disk) as started:
+        within = (*on_small_disk(disk, SMALLEST), "sh", "-c", f'{first}; exec "$@"', str(disk))
+        for command in (("up", "--port", "0"), ("sweep",)):
+            line = await first_error(started, *command, within=within)
+            assert str(disk) in line
+            assert todo in line, line
+
+
 @pytest.mark.check  # a process that can't be forked
 async def test_a_folder_that_is_a_file_stops_the_start_with_a_line(tmp_path: Path) -> None:
     file = tmp_path / "file"

@@ -293,6 +293,8 @@ def test_two_sides_of_a_split_name_theirs_more_and_more_slowly() -> None:
     naming.named("mine", FIRST)
     assert not naming.due(HERE, "j", 3 * FIRST - 0.1)
     assert naming.due(HERE, "j", 3 * FIRST)
+    database = replace(HERE, overlay=HERE.overlay._replace(place="here/1"))
+    assert not naming.due(database, "i", 3 * FIRST), "the same server's other database is another overlay"
     naming.named("mine", 1_000.0)
     assert naming.due(HERE, "j", 1_000.0 + FIRST), "after a calm it begins anew"
 
