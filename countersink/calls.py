@@ -77,6 +77,8 @@ def parts(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any]
     deltas = isinstance(items, Mapping)
     if deltas and isinstance(items.get("counter"), str):  # type: ignore[union-attr]
         raise RejectedError(f"one item is a list of one: [{items!r:.100}]", field="items")
+    for name in items if deltas else ():  # JSON would make texts of some
+        check("the counter's name", "items", None if isinstance(name, str) else f"must be text, is {name!r:.100}")
     rest: Iterator[Any] = iter(items.items() if isinstance(items, Mapping) else items)
     first = 0
     while part := list(islice(rest, MOST_ITEMS)):

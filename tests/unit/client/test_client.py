@@ -131,6 +131,14 @@ async def test_a_part_of_a_batch_has_no_key_that_somebody_else_may_choose() -> N
     assert keys == [calls.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)]
 
 
+@pytest.mark.parametrize("name", [None, 1, True])
+async def test_a_name_that_is_no_text_is_refused(client: AsyncClient, name: Any) -> None:
+    """JSON would make a text of it."""
+    with pytest.raises(RejectedError, match=f"the counter's name must be text, is {name}") as error:
+        await client.increment_many({"a": 1, name: 3})
+    assert error.value.field == "items"
+
+
 async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: AsyncClient) -> None:
     items = [Increment("a")] * 1_001 + [Increment("")] + [Increment("a")]
     answer = await client.increment_many(items)
