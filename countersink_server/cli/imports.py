@@ -132,7 +132,7 @@ async def _run(source: Source, parts: Parts, settings: Settings, options: argpar
             await parts.looks.change(begun)
         await importer.run(options.prefix, report.take)
     except Exception as error:
-        if isinstance(cause := cause_of(error), SettingsError):  # of the source; it would fail again
+        if isinstance(cause := cause_of(error), SettingsError):  # of the source, so name no data; it would fail again
             options.target = ""
             if report.found:
                 report.end()

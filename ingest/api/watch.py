@@ -268,7 +268,7 @@ class WatchRoutes:
         """Watch one counter: its value now, and each change
 
         All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
-        prefix {MOST_IN_STREAM:,}. One client may take half of them.
+        prefix {MOST_IN_STREAM:,}. One client may take half of the {MOST_PLACES:,}.
         """
         return await self._stream(call, Watch([name]), last=asks.last)
 
@@ -276,8 +276,8 @@ class WatchRoutes:
         """Watch several counters in one stream: by `name`, or all under a `prefix`
 
         All streams together may watch {MOST_PLACES:,} counters. A stream takes at least {LEAST}, and a stream of a
-        prefix {MOST_IN_STREAM:,}. One client may take half of them. A new counter under the prefix is seen
-        within a second or two.
+        prefix {MOST_IN_STREAM:,}. One client may take half of the {MOST_PLACES:,}. A new counter under the prefix is
+        seen within a second or two.
         """
         caller, names, prefix = call.caller, [*dict.fromkeys(asks.name)], asks.prefix
         if prefix is None:
