@@ -170,14 +170,20 @@ def days(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{error}; is {text!r}") from None
 
 
-def seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, is {text!r}")
-    return number
+def seconds_from(least: int) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number < math.inf:
+            raise argparse.ArgumentTypeError(f"must be a number of seconds, {least} or more, is {text!r}")
+        return number
+
+    return read
+
+
+seconds = seconds_from(0)
 
 
 def instant(text: str) -> int:

@@ -17,7 +17,7 @@ from countersink.calls import header_of_caller, path_of_counter
 from countersink.transport import ONE_TRY, Request, Transport
 from countersink_server.check.ledger import History, Ledger, Verdict, judged
 from countersink_server.check.load import PATIENCE, Load
-from countersink_server.cli.arguments import Commands, add_prefix, command, seconds, whole
+from countersink_server.cli.arguments import Commands, add_prefix, command, seconds_from, whole
 from countersink_server.cli.output import Bar, flush, json_of, note, tell
 from countersink_server.cli.output import check as check_file
 from countersink_server.cli.target import (
@@ -61,7 +61,7 @@ def add_commands(commands: Commands) -> None:
     )
     add_only_service(parser, "this command asks a running service: use --url, or countersink audit for the data")
     parser.add_argument("--key", help=f"key of the service, with the scopes write and read; also {KEY}")
-    parser.add_argument("--seconds", type=seconds, default=SECONDS, metavar="N", help=f"how long [{SECONDS:g}]")
+    parser.add_argument("--seconds", type=seconds_from(1), default=SECONDS, metavar="N", help=f"how long [{SECONDS:g}]")
     parser.add_argument(
         "--clients", type=whole(2, 1_000), default=CLIENTS, metavar="N", help=f"clients at once [{CLIENTS}]"
     )
@@ -72,8 +72,6 @@ def add_commands(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.seconds < 1:
-        options.refuse(f"argument --seconds: must be 1 or more, is {options.seconds:g}")
     if options.history:
         check_file(options.history)
     with naming_the_url(options):

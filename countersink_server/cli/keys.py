@@ -176,7 +176,7 @@ def _option(field: str) -> str:
 
 def _list(options: argparse.Namespace) -> None:
     now = datetime.now(UTC).timestamp()
-    keys = _read(file := _file()).keys
+    keys = _read(file := place_of(_file())).keys
     if not file.exists():
         note(f"countersink: {file} does not exist yet: countersink keys new makes it")
     width = max([len(key.id) for key in keys], default=0)

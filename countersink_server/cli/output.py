@@ -43,14 +43,15 @@ def _to_output() -> Iterator[None]:
         raise
     except OSError as error:
         raise CountersinkError(
-            f"standard output can't be written: {error.strerror}. What the command has done until now is done"
+            f"standard output can't be written: {error.strerror}. If the command changes something, that is done"
         ) from error
 
 
 def note(line: str) -> None:
     """Print a note on standard error, besides the result."""
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)
+    if sys.stderr is not None:  # otherwise it would go to standard output
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)
 
 
 def json_of(value: Mapping[str, Any]) -> str:

@@ -98,8 +98,9 @@ def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
     for outcome in outcomes:
         if outcome.why is not None:
             continue
+        left = flush.left.get(outcome.opened.id)
         for envelope in outcome.opened.envelopes:
-            key, number, left = envelope.key, envelope.increments, flush.left.get(outcome.opened.id)
+            key, number = envelope.key, envelope.increments
             state = flush.window.known.get(key, APPLIED)  # without a receipt it was settled long ago
             if state == DROPPED:
                 outcome.dropped += number

@@ -289,8 +289,10 @@ class Flush:
         """Envelopes in a commit."""
         self._bugs = 0
         self._floor = BEGINNING
-        self._now = self._holds_until = NEVER
-        """The latest known time of the store, and until when what is known of receipts holds."""
+        self._now = NEVER
+        """The latest known time of the store."""
+        self._holds_until = NEVER
+        """Until when what is known of receipts holds."""
         self.why: dict[str, str] = {}
         self._id = secrets.token_hex(6)
         """Each receipt has this, so that a commit whose outcome was unknown is recognised and counted."""

@@ -243,8 +243,8 @@ class Window:
         return envelope.in_place_of(self.attempts[key], self.dead[key])
 
     def _proved(self, left: Envelope) -> bool:
-        """Whether receipts prove that what is left of an envelope was not applied, however old it is. A dead one proves
-        it if it has a body, or is of a second use. Others came too late, and may have been applied before.
+        """Whether receipts prove that what is left of an envelope was not applied, however old it is. A dead one without
+        a body proves it only of a second use: otherwise, it was written for a message that came too late.
         """
         if left.second:
             return left.key in self.dead
@@ -256,7 +256,8 @@ class Window:
         A second use that came too late is settled if the first one was applied: it adds nothing. What came too late is
         not given up if a copy is here that came in time.
         """
-        in_time = {one.key for held in self.held if not held.late for one in held.envelopes}
+        any_late = any(held.late for held in self.held)
+        in_time = {one.key for held in self.held if any_late and not held.late for one in held.envelopes}
         for held in [*self.held]:
             for envelope in held.envelopes:
                 left = self._left(envelope)
@@ -291,6 +292,7 @@ class Window:
         """Take the receipts that were found under these keys."""
         for key in keys:
             receipt = receipts.get(key)
+            self.bodies.pop(key, None)
             if receipt is None:
                 self.dead.pop(key, None)
                 continue

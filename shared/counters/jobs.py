@@ -15,14 +15,11 @@ from shared.model.errors import CountersinkError, InexactError
 from shared.model.jobs import (
     ADD,
     COMPACT,
-    DELETE,
     DELETED,
     DONE,
     EXACT,
-    EXPIRE,
     EXPORT,
     FAILED,
-    RESET,
     RUNNING,
     STOPPED,
     TELL_BEFORE,
@@ -168,6 +165,6 @@ def _check(standing: JobState) -> None:
     if (job.kind == EXPORT and state == DONE) or (job.kind in TELL_BEFORE and state != RUNNING):
         return
     raise NoResultError(
-        f"this job has no result: it is of kind '{job.kind}' and {state}. Only {EXPORT}, {RESET}, {DELETE} and {EXPIRE}"
-        " have one, once they have ended; an export that failed has none"
+        f"this job has no result: it is of kind '{job.kind}' and {state}. Only jobs of the kinds"
+        f" {', '.join((EXPORT, *TELL_BEFORE))} have one, once they have ended; an export that failed has none"
     )

@@ -253,6 +253,8 @@ def is_damage(error: BaseException) -> bool:
 
 def why_not_opened(path: Path, error: BaseException) -> str:
     """What somebody should do who can't open the file."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return "Another program has locked it: close that program, or wait until it ends"
     if is_damage(error):
         return (
             "Was the file overwritten or damaged? Stop all processes on it and put a backup in its place, or name"

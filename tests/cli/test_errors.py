@@ -115,7 +115,7 @@ def test_help_names_the_settings_of_a_command(tmp_path: Path, command: str, said
         (("dlq", "list", "--url"), "use --data DIR, or the settings"),
         (("status", "--data", "x"), "use --url, or countersink doctor"),
         (("keys", "list", "--data", "x"), "set COUNTERSINK_KEYS_FILE"),
-        (("check", "--seconds", "0"), "--seconds: must be 1 or more, is 0"),
+        (("check", "--seconds", "0"), "--seconds: must be a number of seconds, 1 or more, is '0'"),
         (("up", "--port", "23456", "--admin-port", "23456"), "--port and --admin-port must differ"),
         (("up", "--url", "x"), "--host and --port say where it listens"),
         (("flusher", "--data", "x"), "set COUNTERSINK_BROKER"),

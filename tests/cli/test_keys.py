@@ -288,7 +288,7 @@ def test_a_folder_that_does_not_exist_is_told(tmp_path: Path) -> None:
 def test_a_list_of_a_file_that_does_not_exist_says_so(tmp_path: Path) -> None:
     done = keys(tmp_path, "list")
     assert (done.code, done.out) == (0, "")
-    assert done.lines == ["countersink: keys.json does not exist yet: countersink keys new makes it"]
+    assert done.lines == [f"countersink: {tmp_path}/keys.json does not exist yet: countersink keys new makes it"]
 
 
 @pytest.mark.parametrize("target", ["nowhere/keys.json", "keys.json", "../keys.json/"])

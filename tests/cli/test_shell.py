@@ -189,7 +189,7 @@ def test_an_output_that_can_not_be_written_is_one_line(shell: Shell) -> None:
     with Path("/dev/full").open("w") as full:
         code, said = shell.printing_to(full.fileno(), "incr", "full")
     assert code == 1
-    assert said.startswith(b"countersink: standard output can't be written: No space left on device. What the command")
+    assert said.startswith(b"countersink: standard output can't be written: No space left on device. If the command")
     assert shell.said("get", "full") == "full  1\n"
 
 
@@ -201,6 +201,13 @@ def test_a_command_whose_output_is_closed_does_nothing(tmp_path: Path) -> None:
     )
     assert (done.returncode, keys.exists()) == (1, False)
     assert done.stderr.startswith(b"countersink: standard output is closed")
+
+
+def test_notes_go_nowhere_if_the_output_for_errors_is_closed(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COUNTERSINK, "keys", "list", "--json"]
+    settings = environment(COUNTERSINK_KEYS_FILE=str(tmp_path / "keys.json"))
+    done = subprocess.run(command, env=settings, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
 
 
 def test_a_terminal_of_few_characters_shows_the_others_as_numbers(shell: Shell) -> None:

@@ -16,7 +16,7 @@ from shared.model.dead_letters import read_body
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import Promise, key_of_envelope, key_of_increment, promised
 from shared.model.words import DEAD, PART_ENTRIES, Commit, Delivery, Envelope, Increment, Letter, Message, Receipt
-from tests.world.flushing import Bench, Gate, tools_of
+from tests.world.flushing import PROMISE, Bench, Gate, tools_of
 from tests.world.manual_clock import ManualClock
 from tests.world.memory.broker import MemoryOverlay
 from tests.world.memory.letters import MemoryDeadLetters
@@ -44,14 +44,13 @@ class Morgue(Bench):
     """A flusher, and replays of what it buries."""
 
     store: Moody
-    promise = promised(Millis(7 * DAY), DAY)
 
     def __init__(self, *, ages: bool = False) -> None:
         super().__init__(Moody, ages=ages)
         self._ages = ages
         self.letters = MemoryDeadLetters(self.broker)
 
-    def tools(self, store: Any, promise: Promise = promise, *, one_file: bool = False) -> FlushTools:
+    def tools(self, store: Any, promise: Promise = PROMISE, *, one_file: bool = False) -> FlushTools:
         """Of another process."""
         overlay = MemoryOverlay(self.broker)
         return tools_of(store, self.broker, overlay, self.clock, promise=promise, one_file=one_file)
@@ -96,8 +95,8 @@ class Morgue(Bench):
         return await self.opened()
 
     async def lived_on_without_it(self, days: float = 30) -> None:
-        """Its letter is counted, the receipt expires, and a broker that is no file delivers it again, as an ack was
-        lost.
+        """Its letter is counted. Once the receipt has expired, a broker that is no file delivers it again, since an ack
+        was lost.
         """
         published = self.now()
         assert sums(await self.replay()) == (1, 0, 0)
@@ -150,9 +149,7 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     assert not morgue.broker.pending.names("")
     applied = await morgue.found(key_of_envelope("p"))
     assert dead.expires == 0
-    assert applied._replace(note=b"") == Receipt(
-        dead.key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life)
-    )
+    assert applied._replace(note=b"") == Receipt(dead.key, StoreMillis(morgue.now() + PROMISE.life))
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
 
@@ -360,9 +357,7 @@ async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter(
     await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
     await morgue.flush()
     assert morgue.broker.buried() == {"1": TOO_OLD}
-    assert await morgue.receipt(key) == Receipt(
-        key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life), "dead"
-    )
+    assert await morgue.receipt(key) == Receipt(key, StoreMillis(morgue.now() + PROMISE.life), "dead")
 
 
 async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:
@@ -383,7 +378,7 @@ async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     await morgue.flush(POISON)
     morgue.cured()
     (letter,) = await morgue.opened("receipt")
-    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, promised(Millis(7 * DAY), DAY))
+    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, PROMISE)
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]
@@ -450,7 +445,7 @@ async def test_a_receipt_that_a_replay_dated_before_it_stood_still_outlives_othe
     """Otherwise the other one would find nothing, and count the letter as a new one."""
     morgue = Morgue(ages=True)
     await morgue.one_letter()
-    life = promised(Millis(7 * DAY), DAY).life / HOUR
+    life = PROMISE.life / HOUR
     gates = [Gate(morgue.store) for _ in range(2)]
     replays = []
     for gate in gates:
@@ -475,7 +470,7 @@ async def test_a_letter_that_was_dropped_is_not_counted_by_a_replay_of_a_longer_
     still = asyncio.create_task(Replay(morgue.tools(gate, long), morgue.letters).run([letter]))
     await gate.reached.wait()
     morgue.clock.turn(10 * DAY / 1_000)
-    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, morgue.promise)
+    await drop(morgue.store, MemoryOverlay(morgue.broker), letter.envelopes, PROMISE)
     morgue.clock.turn(9 * DAY / 1_000)
     await morgue.store.sweep(StoreMillis(morgue.now()), 100)
     gate.go.set()
@@ -500,8 +495,7 @@ async def test_a_letter_that_nobody_can_judge_keeps_no_other_one_from_counting()
         await morgue.published_ago("e", ago)
         await morgue.bury("unreadable")
     morgue.cured()
-    by_name = {one.opened.letter.delivery.message_id: one for one in await morgue.replay()}
-    assert [(one.counted, one.left > 0, one.why) for one in by_name.values()] == [
+    assert [(one.counted, one.left > 0, one.why) for one in await morgue.replay()] == [
         (1, False, None),
         (0, False, None),
         (1, True, LEFT_AS_UNSURE),
@@ -530,7 +524,7 @@ async def test_a_replay_takes_away_a_second_use_of_what_was_dropped() -> None:
     await morgue.two_uses()
     morgue.cured()
     of_first, _ = await morgue.opened()
-    await drop(morgue.store, MemoryOverlay(morgue.broker), of_first.envelopes, morgue.promise)
+    await drop(morgue.store, MemoryOverlay(morgue.broker), of_first.envelopes, PROMISE)
     assert [(one.dropped, one.left) for one in await morgue.replay()] == [(1, 0), (1, 0)]
     assert morgue.broker.buried() == {}
 
