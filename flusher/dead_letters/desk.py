@@ -132,6 +132,8 @@ async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], 
     keys = [*dict.fromkeys(key for envelope in envelopes for key in envelope.receipt_keys())]
     counters = tuple(sorted({name for envelope in envelopes for name in envelope.counters()}))
     promises, own = Promises(ours, await store.promises()), key_of_drop(mint())
+    if (mine := promises.renew(await store.now())) is not None:
+        await store.promise(mine)
     for _ in range(TRIES):
         found = await store.receipts(keys)
         now, time = await store.now(), found.time

@@ -17,7 +17,7 @@ from typing import Final
 
 from flusher.flush.window import MOST_IN_COMMIT, MOST_IN_COMMIT_OF_FILE, TOO_OLD, Held, Plan, Window, notes_of
 from flusher.shards import Growth
-from shared.model.buckets import BEGINNING, NEVER, Instant, Rules, StoreMillis, by_time_of
+from shared.model.buckets import BEGINNING, NEVER, BrokerMillis, Instant, Rules, StoreMillis, by_time_of
 from shared.model.dead_letters import with_body
 from shared.model.errors import (
     BROKEN,
@@ -261,7 +261,7 @@ MOST_BUGS: Final = 100
 BEFORE: Final = "given up before"
 """The reason of an envelope whose receipt is found dead."""
 LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
-STOOD_STILL: Final = "the replay stood still for hours: run it again"
+STOOD_STILL: Final = "the replay took more than 3 hours, or stood still: run it again"
 
 
 class Flush:
@@ -274,8 +274,8 @@ class Flush:
         letters: DeadLetters | None = None,
         looked: StoreMillis | None = None,
     ) -> None:
-        """`letters`: where the messages come from, if it is not the subscription. `looked`: when their receipts were
-        read.
+        """`letters`: where the messages come from, if it is not the subscription. `looked`: when a replay began to read
+        their receipts.
         """
         self.window = window
         self.left: dict[str, str] = {}
@@ -293,6 +293,8 @@ class Flush:
         """The latest known time of the store."""
         self._holds_until = NEVER
         """Until when what is known of receipts holds."""
+        self._sure_until = NEVER
+        """The `sure_until` of a body whose letter is replayed whatever its age."""
         self.why: dict[str, str] = {}
         self._id = secrets.token_hex(6)
         """Each receipt has this, so that a commit whose outcome was unknown is recognised and counted."""
@@ -310,6 +312,7 @@ class Flush:
             except LateError as error:
                 metrics.FLUSH_RETRIES.labels("late").inc()
                 self._now = max(self._now, error.reached)
+                await backoff.wait()
             except GoneError as error:
                 metrics.FLUSH_RETRIES.labels("gone").inc()
                 _log.warning("another flusher has handled these messages meanwhile; nothing is lost: %s", error)
@@ -331,6 +334,7 @@ class Flush:
         promises = await self._tools.promise_keeper.promises()
         self.window.judge(self._now, promises.until)
         self._holds_until = promises.in_force_until()
+        self._sure_until = NEVER if self._tools.one_file else promises.until(BrokerMillis(self._now))
         if self._looked is not None:
             self._holds_until = min(self._holds_until, StoreMillis(self._looked + FORCE))
             if self._now > self._holds_until:
@@ -341,7 +345,7 @@ class Flush:
                 self._leave(held, envelope)
                 continue
             message = [held.delivery.message_id] if held.delivery.token else []
-            await self._give_up(envelope, why, self._bounds(None if why == TOO_OLD else held.until, message))
+            await self._give_up(envelope, why, self._bounds(None, message))
         room = MOST_IN_COMMIT_OF_FILE if self._tools.one_file else MOST_IN_COMMIT
         plan = self.window.plan(self._most, self._tools.rules, room)
         if plan.envelopes:
@@ -408,7 +412,8 @@ class Flush:
     def _leave(self, held: Held, envelope: Envelope) -> None:
         """Leave it in its letter, whose other envelopes may count."""
         self.left[held.delivery.message_id] = LEFT_AS_UNSURE
-        held.envelopes = tuple([one for one in held.envelopes if one.key != envelope.key])
+        key = envelope.key
+        held.envelopes = tuple([one for one in held.envelopes if key not in {one.key, one.as_second_use().key}])
 
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
         until = self._holds_until if until is None else min(until, self._holds_until)
@@ -475,7 +480,7 @@ class Flush:
             return with_body(dead, body.envelope, why, body.letter.delivery.published, body.sure_until)
         if (held := self.window.holder(envelope)) is None:
             return dead
-        return with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
+        return with_body(dead, envelope, why, held.delivery.published, held.until or self._sure_until)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
@@ -502,9 +507,10 @@ class Flush:
         return bool(self.window.given_up(held))
 
     async def _renew(self, envelope: Envelope) -> None:
-        key = envelope.key
+        key, dead, holder = envelope.key, self._dead(envelope, BEFORE), self.window.holder(envelope)
+        until = holder.until if dead.body and holder is not None else None
         try:
-            await self._bury_in_store(Commit((), (), (self._dead(envelope, BEFORE),), bounds=self._bounds(None, ())))
+            await self._bury_in_store(Commit((), (), (dead,), bounds=self._bounds(until, ())))
         except LateError:
             raise TransientError("the process stood still") from None
         except AlreadyAppliedError:

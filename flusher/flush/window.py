@@ -31,7 +31,7 @@ class Held:
     delivery: Delivery
     envelopes: tuple[Envelope, ...]
     aged: bool
-    """Whether its receipts may expire before it is delivered again."""
+    """Whether its age matters, as its receipts may have expired. It does not in one file, or with `--too-old`."""
     until: StoreMillis | None = None
     """The time after which it must not be applied, as its receipts may be gone."""
     late: bool = False
@@ -243,8 +243,8 @@ class Window:
         return envelope.in_place_of(self.attempts[key], self.dead[key])
 
     def _proved(self, left: Envelope) -> bool:
-        """Whether receipts prove that what is left of an envelope was not applied, however old it is. A dead one without
-        a body proves it only of a second use: otherwise, it was written for a message that came too late.
+        """Whether receipts prove that what is left of an envelope was not applied, however old it is. One that is dead
+        without a body proves it of a second use only. Any other is of a message that came too late.
         """
         if left.second:
             return left.key in self.dead
@@ -253,8 +253,8 @@ class Window:
     def late(self) -> Iterator[tuple[Held, Envelope, str]]:
         """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
-        A second use that came too late is settled if the first one was applied: it adds nothing. What came too late is
-        not given up if a copy is here that came in time.
+        A second use that came too late is settled if the first one was applied: it adds nothing. In a replay, it is
+        settled if the first one was dropped. A first use that came too late is not given up if a copy came in time.
         """
         any_late = any(held.late for held in self.held)
         in_time = {one.key for held in self.held if any_late and not held.late for one in held.envelopes}
@@ -263,7 +263,7 @@ class Window:
                 left = self._left(envelope)
                 if left is None:
                     continue
-                late = held.late and envelope.key not in in_time and not self._proved(left)
+                late = held.late and (left.second or envelope.key not in in_time) and not self._proved(left)
                 first = self.known.get(envelope.key)
                 if first == DROPPED and self._revives:
                     self.known[left.key] = DROPPED

@@ -96,6 +96,8 @@ mutation("what a replay saw to be dead is true for ever", "flusher.flush.commit_
 @around("a dead receipt gets a body however late", "flusher.flush.commit_loop.Flush._renew", *FLUSH_AND_REPLAY)
 async def _(renew: Any, self: Any, envelope: Any) -> None:
     self._holds_until = 1 << 60
+    for held in self.window.held:
+        held.until = None
     await renew(self, envelope)
 
 

@@ -16,7 +16,8 @@ from tests.interleavings.models.explore import RuledModel, put
 REACH: Final = 3
 LIFE: Final = 5
 """More than `REACH` and the time in the spool together, and less than twice `REACH`, as in life."""
-FORCE: Final = 1
+FORCE: Final = 2
+"""More than what a receipt outlives a copy that a spool forwards, as in life."""
 END: Final = 13
 EVER: Final = 99
 COPIES: Final = (0, 1)
@@ -42,8 +43,10 @@ class State(NamedTuple):
     receipt: str = NONE
     expires: int = EVER
     replays: tuple[Replay, ...] = (Replay(), Replay())
+    judged: int = 0
+    """Until when its commits may come, if the flusher has judged a copy in time."""
     renews: int = 0
-    """Until when the flusher may write a body, if it has found a bare receipt in time."""
+    """Until when it may write a body, if it has found a bare receipt then."""
     added: int = 0
 
 
@@ -73,9 +76,11 @@ class Model(RuledModel):
             elif s.receipt == NONE:
                 yield f"copy {copy} is applied", _with(s, APPLIED, added=1)
                 yield f"copy {copy} is refused, and given up", _with(s, DEAD)
-            elif s.receipt == BARE and not late:
-                until = copy + REACH if "renewal" in self._rules else EVER
-                yield f"the flusher finds a bare receipt of copy {copy}", s._replace(renews=until)
+            if not late:
+                until = copy + REACH if "renewal" in self._rules else s.now + FORCE
+                yield f"the flusher judges copy {copy}", s._replace(judged=until)
+        if s.judged and s.receipt == BARE:
+            yield "the flusher finds a bare receipt", s._replace(renews=s.judged, judged=0)
         if s.renews and s.now > s.renews:
             yield "the flusher is too late to write a body", s._replace(renews=0)
         elif s.renews:
