@@ -200,7 +200,7 @@ class Window:
                 left = self._left(envelope, plan)
                 if left is None or self.known.get(envelope.key) in {DEAD, DROPPED}:
                     continue
-                proved = self._proved(left)
+                proved = held.aged and self._proved(left)
                 if held.late and not proved:  # a copy in time has it, or it is a second use, and adds nothing
                     continue
                 if len(plan.envelopes) == most or not plan.take(left, self.known):
