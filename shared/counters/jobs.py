@@ -164,7 +164,8 @@ def _check(standing: JobState) -> None:
     job, state = standing.job, standing.state
     if (job.kind == EXPORT and state == DONE) or (job.kind in TELL_BEFORE and state != RUNNING):
         return
+    *kinds, last = EXPORT, *TELL_BEFORE
     raise NoResultError(
-        f"this job has no result: it is of kind '{job.kind}' and {state}. Only jobs of the kinds"
-        f" {', '.join((EXPORT, *TELL_BEFORE))} have one, once they have ended; an export that failed has none"
+        f"this job has no result: it is of kind '{job.kind}' and {state}. Only {', '.join(kinds)} and {last}"
+        " have one, once they have ended; an export that failed has none"
     )

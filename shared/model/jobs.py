@@ -360,7 +360,7 @@ def check_exports(
         allows = f"COUNTERSINK_{setting} allows {amount(most, *unit)}"
         if owner:
             allows += f", the owner {owner!r} may have {share:,} of them"
-        time = amount(ceil(left / _DAY), "day") if left > _DAY else amount(ceil(left / _HOUR), "hour")
+        time = amount(round(left / _DAY), "day") if left > 2 * _DAY else amount(ceil(left / _HOUR), "hour")
         raise ShareError(
             f"{allows}, and {kept:,} {'is' if kept == 1 else 'are'} kept: delete exports that you have read (DELETE"
             f" /v1/jobs/{{id}}), or wait until the oldest one expires, in {time}",

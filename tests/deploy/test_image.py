@@ -193,7 +193,7 @@ def it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> None:
     too_early = [*with_keys, "countersink", *up]
     refused = subprocess.run(too_early, capture_output=True, text=True, timeout=START_UP, check=False)
     assert refused.returncode == 1
-    assert "COUNTERSINK_EXISTING" in refused.stderr
+    assert "`countersink provision` makes a new one" in refused.stderr
     run(*base, "countersink", *arguments["provision"])  # the Job has no keys
     process = subprocess.Popen([*with_keys, "countersink", *up])
     try:
