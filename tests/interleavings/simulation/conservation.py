@@ -69,7 +69,7 @@ async def check(broker: CountingBroker, store: PickyStore) -> None:
                     buckets = (await snapshot.counts(*everything(line.counter, by)[:4])).buckets
                     assert split(sum(buckets.values())) == (0, mask), f"{line.counter} by {by}: {buckets}"
         truth = Tally(applied, sum(broker.taken.values()) - applied, 0, sum(broker.foreign.values()))
-        if any(store.swept):  # what was given up for its age had been applied, and counts as dead all the same
+        if store.has_swept:  # what was given up for its age had been applied, and counts as dead all the same
             truth = truth._replace(dead=store.tally.dead, foreign=store.tally.foreign)
         said = total([ledger.tally, store.swept])
         assert said[:3] == truth[:3], f"receipts: {said}, truth: {truth}"

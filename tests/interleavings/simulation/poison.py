@@ -32,6 +32,7 @@ class PickyStore(ChangedStore):
         self.refused: dict[str, float] = {}
         self.tally = Tally()
         self.swept = Tally()
+        self.has_swept = False
 
     async def apply(self, commit: Commit) -> Instant:
         now = asyncio.get_running_loop().time()
@@ -46,6 +47,7 @@ class PickyStore(ChangedStore):
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         before = self._receipts
         swept = await super().sweep(now, limit)
+        self.has_swept |= swept > 0
         gone = [read_note(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
         self.swept = total([self.swept, *gone])
         return swept
