@@ -152,7 +152,7 @@ class MovedReceipt(NamedTuple):
             return None
         if there.state == DEAD:
             return (
-                "what was counted is a dead letter in the target, and a replay would count it twice: drop it there,"
+                "a counted request is a dead letter in the target, and a replay would count it twice: drop it there,"
                 f" with countersink dlq drop {self.key}"
             )
         if there.state == APPLIED and read_note(there.note).copied != source:

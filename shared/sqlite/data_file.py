@@ -251,9 +251,13 @@ def is_damage(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
+def is_locked(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
 def why_not_opened(path: Path, error: BaseException) -> str:
-    """What somebody should do who can't open the file."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    """What to do if the file can't be opened."""
+    if is_locked(error):
         return "Another program has locked it: close that program, or wait until it ends"
     if is_damage(error):
         return (

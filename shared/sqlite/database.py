@@ -32,6 +32,7 @@ from shared.sqlite.data_file import (
     DataFile,
     Log,
     is_damage,
+    is_locked,
     make_file,
     make_folder,
     narrow,
@@ -277,7 +278,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
     ours: CountersinkError
     if code == sqlite3.SQLITE_FULL:
         ours = StorageFullError(f"the disk of {path.name} is full: free some space")
-    elif code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    elif is_locked(error):
         ours = TransientError(
             f"another program has locked {path.name} ({error}): close that program, or wait until it ends"
         )
