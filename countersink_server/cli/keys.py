@@ -22,11 +22,10 @@ from ingest.access.keys import (
     content_of,
     for_pages,
     is_ours,
+    keys_in,
     make,
-    parse,
     place_of,
     written,
-    wrong,
 )
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, SettingsError, amount
@@ -227,13 +226,7 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> KeysFile:
-    if not file.exists():
-        return KeysFile()
-    content = content_of(file)
-    try:
-        return parse(content)
-    except SettingsError as error:
-        raise wrong(file, error) from None
+    return keys_in(content_of(file), file) if file.exists() else KeysFile()
 
 
 def _change(file: Path, edit: _Edit) -> None:

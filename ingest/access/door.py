@@ -103,8 +103,8 @@ class Door:
             caller = self._callers.get((peer, said)) or self._remember(peer, said)
         key = caller.key
         if key is None:
-            of_page = target.route is not None and target.route.is_for_pages
-            refuse(f"send a key: Authorization: Bearer csk_…{', or ?key=cpk_… in the URL' if of_page else ''}")
+            or_in_url = ", or ?key=cpk_… in the URL" if target.is_for_pages else ""
+            refuse(f"send a key: Authorization: Bearer csk_…{or_in_url}")
         if caller.ends < math.inf and caller.ends <= self._clock.now():
             if key.ends <= caller.ends:
                 refuse(f"the key {key.id} has expired: make another one with countersink keys new")
@@ -144,9 +144,9 @@ class Door:
         """The origin of the page that may see the answer to this request, or empty."""
         if not said.origin:
             return ""
-        route = target.route if target.method != PREFLIGHT else find(said.asks_for, target.path).route
-        is_theirs = route is not None and route.is_for_pages and said.origin in self._pages(route.need)
-        return said.origin if is_theirs else ""
+        if target.method == PREFLIGHT:
+            target = find(said.asks_for, target.path)
+        return said.origin if target.is_for_pages and said.origin in self._pages(target.need) else ""
 
     def forget(self) -> None:
         self._callers.clear()
@@ -259,11 +259,10 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
     if key.publishable:
         # A browser does not name the page that shows a picture, or that reads from its own site.
         may_be_page = bool(said.origin) or method in _READS
-        is_for_pages = target.route is not None and target.route.is_for_pages
-        if not is_for_pages or not may_be_page:
+        if not target.is_for_pages or not may_be_page:
             does = " and ".join(scope.allows for name, scope in SCOPES.items() if name in key.may)
             why = f"the key {key.id} may only {does}, from pages of its origins"
-            if is_for_pages:
+            if target.is_for_pages:
                 why += f". This request names no origin: with curl, add -H 'Origin: {key.origins[0]}'"
             raise Problem(403, why)
         if said.origin and said.origin not in key.origins:

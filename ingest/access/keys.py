@@ -217,12 +217,15 @@ def parse(text: bytes) -> KeysFile:
     return KeysFile(keys, secret)
 
 
-def wrong(file: Path, error: SettingsError) -> SettingsError:
-    """What to do about a keys file that `parse` refuses."""
-    return SettingsError(
-        f"the keys file {file} is wrong: {error}. Correct it, or put an earlier copy in its place; countersink keys"
-        " list says whether it can be read"
-    )
+def keys_in(content: bytes, file: Path) -> KeysFile:
+    """`parse`, with an error that says which file it is, and what to do."""
+    try:
+        return parse(content)
+    except SettingsError as error:
+        raise SettingsError(
+            f"the keys file {file} is wrong: {error}. Correct it, or put an earlier copy in its place; countersink keys"
+            " list says whether it can be read"
+        ) from None
 
 
 def written(keys: Sequence[Key], secret: str = "") -> bytes:
@@ -353,7 +356,7 @@ class KeyRing:
         """The origins of all publishable keys, by their scopes."""
         self.secret = ""
         content = self._seen = content_of(self._file)
-        self._take(self._parsed(content))
+        self._take(keys_in(content, file))
 
     def find(self, text: str) -> Key | None:
         return find(self._keys, text)
@@ -398,18 +401,12 @@ class KeyRing:
         try:
             if isinstance(content, str):
                 raise SettingsError(content)
-            self._take(await asyncio.to_thread(self._parsed, content))
+            self._take(await asyncio.to_thread(keys_in, content, self._file))
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
         _log.info("read %s from %s", amount(len(self._keys), "key"), self._file)
         return True
-
-    def _parsed(self, content: bytes) -> KeysFile:
-        try:
-            return parse(content)
-        except SettingsError as error:
-            raise wrong(self._file, error) from None
 
     def _take(self, file: KeysFile) -> None:
         self._keys = {key.id: key for key in file.keys}

@@ -251,6 +251,10 @@ class Target(NamedTuple):
         return ANY if self.route is None else self.route.need or ANY
 
     @property
+    def is_for_pages(self) -> bool:
+        return self.route is not None and self.route.is_for_pages
+
+    @property
     def label(self) -> str:
         """What metrics call it. There are few routes, whatever clients send."""
         return OTHER if self.route is None else self.route.label

@@ -9,12 +9,10 @@ from contextlib import closing
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
-from shared.sqlite.data_file import Sighting, is_damage, make_file, opened, sighting_of
-
-_TODO: Final = "stop all processes on it and put an earlier backup in its place"
+from shared.sqlite.data_file import RESTORE, Sighting, is_damage, make_file, opened, sighting_of
 
 
 class Copied(NamedTuple):
@@ -47,7 +45,7 @@ def copy(source: Path, target: Path) -> Copied:
     except FileExistsError:
         raise SettingsError(f"{target} already exists: choose another name") from None
     except sqlite3.Error as error:
-        todo = f". The file is damaged: {_TODO}" if is_damage(error) else ""
+        todo = f". The file is damaged: {RESTORE}" if is_damage(error) else ""
         raise CountersinkError(f"{source} can't be copied to {target}: {error}{todo}") from error
     return found
 
@@ -85,7 +83,7 @@ def _checked(path: Path) -> Copied:
         (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise CountersinkError(
-                f"the copy is damaged, so it was removed, and the file probably is, too ({said}): {_TODO}"
+                f"the copy is damaged, so it was removed, and the file probably is, too ({said}): {RESTORE}"
             )
         (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
         (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()

@@ -246,6 +246,10 @@ def opened(path: Path, mode: str) -> "closing[sqlite3.Connection]":
     return closing(sqlite3.connect(f"{uri}?mode={mode}", uri=True, isolation_level=None))
 
 
+RESTORE: Final = "stop all processes on the file and put a backup in its place"
+"""What to do if it is damaged."""
+
+
 def is_damage(error: BaseException) -> bool:
     """Whether SQLite found that the file is damaged, or is no database."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -260,10 +264,7 @@ def why_not_opened(path: Path, error: BaseException) -> str:
     if is_locked(error):
         return "Another program has locked it: close that program, or wait until it ends"
     if is_damage(error):
-        return (
-            "Was the file overwritten or damaged? Stop all processes on it and put a backup in its place, or name"
-            " another folder"
-        )
+        return f"Was the file overwritten or damaged? Then {RESTORE}. Or name another folder"
     with contextlib.suppress(OSError):
         if os.statvfs(path.parent).f_bavail == 0:
             return "Its disk is full: free some space"

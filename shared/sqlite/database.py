@@ -29,6 +29,7 @@ from shared.model.errors import (
 )
 from shared.runtime.clock import Clock
 from shared.sqlite.data_file import (
+    RESTORE,
     DataFile,
     Log,
     is_damage,
@@ -283,10 +284,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
             f"another program has locked {path.name} ({error}): close that program, or wait until it ends"
         )
     elif is_damage(error):
-        ours = DamagedError(
-            f"{path} is damaged, or its disk can't be read ({error}): look at the disk, stop all processes on the file"
-            " and put a backup in its place"
-        )
+        ours = DamagedError(f"{path} is damaged, or its disk can't be read ({error}): look at the disk, {RESTORE}")
     else:
         ours = TransientError(f"{path.name}: {error}")
     ours.__cause__ = error

@@ -14,6 +14,7 @@ from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite.data_file import (
     MEMORY,
     NETWORK,
+    RESTORE,
     SHARED,
     DataFile,
     mount_of,
@@ -174,7 +175,7 @@ def _sound(db: sqlite3.Connection, path: Path) -> Finding:
         db.set_progress_handler(None, 0)
     if first == "ok":
         return Finding(OK, "file", f"{path}: is sound")
-    said = f"{path}: is damaged ({' '.join(first.split())}): stop all processes on it and put a backup in its place"
+    said = f"{path}: is damaged ({' '.join(first.split())}): {RESTORE}"
     return Finding(FAIL, "file", said)
 
 

@@ -105,7 +105,7 @@ def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) ->
         ("there.db", (), {}, "already exists"),
         ("no/copy.db", (), {}, "does not exist: make it first"),
         ("copy.db", (), cloud, "docs/google-cloud-outages.md"),
-        ("copy.db", ("--data", "text"), {}, "stop all processes on it and put an earlier backup in its place"),
+        ("copy.db", ("--data", "text"), {}, "stop all processes on the file and put a backup in its place"),
     ):
         assert said in run("backup", target, *more, cwd=tmp_path, **settings).refusal
     assert there.read_text() == "precious"
