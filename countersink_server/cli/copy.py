@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import Final
 
 from countersink_server.cli.arguments import LINES, Commands, add_prefix, command
@@ -86,7 +86,8 @@ async def _to_file(origin: Origin, file: str, options: argparse.Namespace) -> No
     if options.dry_run:
         options.refuse("argument --dry-run: a file is always written again, so use it with a store")
     check(file)
-    await written_to(file, lines_of(origin, options.prefix))
+    async with aclosing(lines_of(origin, options.prefix)) as lines:
+        await written_to(file, lines)
     waiting = await origin.waiting()
     _warn(waiting)
     if waiting:

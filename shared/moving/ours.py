@@ -225,7 +225,7 @@ class CopyFile:
         return False
 
 
-async def written(origin: Origin, prefix: str, now: WallMillis) -> AsyncIterator[bytes]:
+async def written(origin: Origin, prefix: str, now: WallMillis) -> AsyncGenerator[bytes, None]:
     """The lines of a file with everything that a copy takes along, of one instant: no id is there without its sum."""
     async with origin.still():
         number = 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -133,7 +133,7 @@ def origin_in(file: Path) -> Origin:
     return CopyFile(file, SystemClock())
 
 
-def lines_of(origin: Origin, prefix: str) -> AsyncIterator[bytes]:
+def lines_of(origin: Origin, prefix: str) -> AsyncGenerator[bytes, None]:
     """The lines of a file with everything that a copy takes along."""
     return written(origin, prefix, int(SystemClock().now() * 1_000))
 

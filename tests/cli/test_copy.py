@@ -552,6 +552,16 @@ async def test_what_can_not_be_copied_is_one_line(origin: str, target: str, why:
     assert why in done.refusal
 
 
+async def test_a_disk_that_becomes_full_ends_a_copy_in_one_line(tmp_path: Path) -> None:
+    one, lines = tmp_path / "one.db", tmp_path / "full.ndjson"
+    database = Database(one)
+    await SqliteStore(database, SystemClock()).apply(commit(*[(f"{number:0100}", 1) for number in range(1_000)]))
+    await database.close()
+    lines.symlink_to("/dev/full")
+    done = await asyncio.to_thread(run, "copy", "--from", url(one), "--to", str(lines), cwd=tmp_path)
+    assert "full.ndjson can't be written: No space left on device" in done.refusal
+
+
 KILLED: Final = """
 import asyncio, os, signal, sys
 from countersink_server.__main__ import main
