@@ -14,7 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate, parsedate_to_datetime
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
@@ -43,7 +43,7 @@ def parts_of(url: str) -> tuple[Any, str]:
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and parts.hostname and not parts.query and not parts.fragment
-        if good and parts.port != 0:
+        if good and parts.port != 0 and url.isprintable() and " " not in url:
             parts.hostname.encode("idna") if parts.hostname else b""
             return parts, ""
     except ValueError:
@@ -226,6 +226,7 @@ class Transport:
         On an idle connection, which the service may be closing just now, a failure costs no attempt: it is sent again
         on a new one. But the first one may have arrived.
         """
+        request = self._addressed(request)
         sent = unanswered = False
         try:
             idle = self._idle_connection()
@@ -252,6 +253,7 @@ class Transport:
         """The lines of an answer that need not end, on a connection of its own. Raises what `attempt` raises, and
         `UnavailableError` if nothing comes for `silence` seconds.
         """
+        request = self._addressed(request)
         try:
             connection = self._connected(silence)
             try:
@@ -265,6 +267,16 @@ class Transport:
                 connection.close()
         except (HTTPException, OSError, ValueError, AttributeError) as error:
             raise self._failure(error, silence) from error
+
+    def _addressed(self, request: Request) -> Request:
+        """The request with all of its headers."""
+        try:
+            changing = self._changing()
+        except Exception as error:
+            failed = UnavailableError(f"there is no key for {self.shown}: {str(error) or type(error).__name__}")
+            failed.maybe_accepted = False
+            raise failed from error
+        return replace(request, headers={**self._headers, **changing, **request.headers})
 
     def _failure(self, error: Exception, seconds: float, *, maybe_accepted: bool = False) -> RequestError:
         flaw = flaw_of_scheme(self.shown, error)
@@ -357,8 +369,7 @@ class Transport:
         if self.closed.is_set() or connection.sock is None:
             raise ConnectionError("the client is closed")
         connection.sock.settimeout(seconds)
-        headers = {**self._headers, **self._changing(), **request.headers}
-        encoded = {name: value.encode() for name, value in headers.items()}
+        encoded = {name: value.encode() for name, value in request.headers.items()}
         connection.request(request.method, self._path + request.path, request.body, encoded)
         response = _Response(connection.sock, request.method, until, seconds)
         connection.response_class = lambda *_, **__: response  # type: ignore[assignment] # it makes one

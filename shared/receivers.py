@@ -115,11 +115,6 @@ def keys_of(text: str) -> Sequence[bytes]:
     return keys
 
 
-def _refused(status: int) -> str:
-    hint = ": does it know COUNTERSINK_FEED_SECRET?" if status in {401, 403} else ""
-    return f"it answered {status}{hint}"
-
-
 def signatures(keys: Sequence[bytes], id_: str, seconds: int, body: bytes) -> str:
     """The value of the header `webhook-signature`."""
     signed = f"{id_}.{seconds}.".encode() + body
@@ -159,9 +154,17 @@ class WebHook:
             try:
                 async with asyncio.timeout(PATIENCE):
                     async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
-                        return "" if 200 <= answer.status < 300 else _refused(answer.status)  # noqa: PLR2004
+                        return "" if 200 <= answer.status < 300 else self._refused(answer.status)  # noqa: PLR2004
             except (aiohttp.ClientError, OSError) as error:  # a time-out is one
                 return f"no answer: {str(error) or type(error).__name__}"
+
+    def _refused(self, status: int) -> str:
+        hint = ""
+        if status in {401, 403}:
+            hint = (
+                " (does it have the secret?)" if self._keys else " (without COUNTERSINK_FEED_SECRET, nothing is signed)"
+            )
+        return f"it answered {status}{hint}"
 
     async def close(self) -> None:
         if self._session is not None:

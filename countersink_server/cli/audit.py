@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Final, NamedTuple, TypeVar
 
 from countersink_server.cli.arguments import Commands
@@ -222,7 +223,6 @@ def _sentences(marks: Mapping[str, int], ledger: "Ledger", balance: Balance | No
 HALF: Final = 32
 """Bits of the lower half of a sum, which may be too large for one column."""
 MASK: Final = 2**HALF - 1
-_PAIRS: Final = (("minute", "hour"), ("minute", "day"), ("hour", "day"))
 _ADD_BUCKET: Final = (
     "INSERT INTO buckets VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
@@ -364,7 +364,7 @@ class Ledger:
         """Compare the counts by time with each other, and keep the first difference of each counter. `now`: the time by
         which they expire.
         """
-        for short, long in _PAIRS:
+        for short, long in combinations(LENGTHS, 2):
             last, begin = None, FOR_EVER
             rows = self._db.execute(_SUMS, (LENGTHS[long], short, short, long))
             while page := rows.fetchmany(_PAGE):

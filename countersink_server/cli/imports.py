@@ -199,6 +199,5 @@ class Report:
                 f" {self.refused} not imported"
             )
             if self.left_out:
-                entities = amount(self.left_out, "entity", "entities")
-                tell(f"left out: {entities} that the other application does not count either")
+                tell(f"left out: {self.left_out:,}, see above")
         flush()

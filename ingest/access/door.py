@@ -262,7 +262,7 @@ def _check_key(key: Key, target: Target, said: Credentials) -> None:
         if not target.is_for_pages or not may_be_page:
             does = " and ".join(scope.allows for name, scope in SCOPES.items() if name in key.may)
             why = f"the key {key.id} may only {does}, from pages of its origins"
-            if target.is_for_pages:
+            if target.is_for_pages and not need.isdisjoint(key.may):
                 why += f". This request names no origin: with curl, add -H 'Origin: {key.origins[0]}'"
             raise Problem(403, why)
         if said.origin and said.origin not in key.origins:

@@ -51,8 +51,8 @@ def bounded(of: Callable[[str], float], kind: str, form: str, least: float, most
     return read
 
 
-whole = partial(bounded, int, "a whole number", "d")
-number = partial(bounded, float, "a number", "g")
+whole = partial(bounded, int, "a whole number", ",d")
+number = partial(bounded, float, "a number", ",.10g")
 
 
 def choice(*choices: str) -> Callable[[str], str]:

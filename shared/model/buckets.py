@@ -42,7 +42,7 @@ HOUR: Final = Millis(3_600_000)
 DAY: Final = Millis(24 * HOUR)
 DAY_SECONDS: Final = DAY // 1_000
 LENGTHS: Final[Mapping[str, int]] = {"minute": 60_000, "hour": HOUR, "day": DAY}
-"""The periods, and how many milliseconds each has. UTC has no days of other lengths, as far as computers can tell."""
+"""The periods, the shortest first, and how many milliseconds each has. To computers, all days of UTC are equal."""
 FOR_EVER: Final = 1 << 62
 """Later than any bucket."""
 MOST_FOLLOWED: Final = 100

@@ -86,7 +86,8 @@ FEED_WAITING = _gauge(
 )
 FEED_OLDEST = _gauge(
     "countersink_feed_oldest_seconds",
-    "Seconds for which the oldest of these has been due. Alert if it is above 300: the receiver does not take it.",
+    "Seconds for which the oldest waiting event of the feed has been due. Alert if it is above 300: the receiver does"
+    " not take it.",
 )
 
 STATSD_LINES = _counter("countersink_statsd_lines", "Lines that StatsD senders sent, counted or not.")
@@ -128,7 +129,8 @@ NEWER = _counter(
 )
 DEAD_INCREMENTS = _counter(
     "countersink_dead_lettered_increments",
-    "Increments in dead letters, if they can be read. NOT counted until they are replayed, which does not lower this.",
+    "Increments in dead letters, if they can be read. NOT counted until they are replayed. A replay does not lower this"
+    " number.",
 )
 FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
@@ -137,7 +139,8 @@ BUSY = _counter(
 )
 PATIENCE = _gauge(
     "countersink_flush_patience_seconds",
-    "How long this flusher collects increments before it writes them. It grows while nobody waits for them.",
+    "How long this flusher collects increments before it writes them. It grows while nobody reads these"
+    " counters or waits for an increment.",
 )
 FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
 RAISES = _counter(

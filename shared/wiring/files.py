@@ -73,7 +73,9 @@ def backup(settings: Settings, target: Path) -> Copied:
 def only_file(settings: Settings) -> Path:
     """The file of a set-up with a SQLite broker. `SettingsError` if the store or the overlay is anywhere else."""
     if urls.scheme_of(settings.broker) != "sqlite":
-        raise SettingsError(f"{BROKER}={settings.broker!r}: must be sqlite:///FILE or pubsub://PROJECT/TOPIC")
+        raise SettingsError(
+            f"{BROKER}={settings.broker!r}: must be sqlite:///FILE or pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION"
+        )
     file = urls.sqlite_file(BROKER, settings.broker)
     if settings.store and urls.scheme_of(settings.store) != "sqlite":
         raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")

@@ -47,7 +47,7 @@ def test_only_what_was_not_imported_is_shown() -> None:
         "c  NOT imported: it is odd",
         "Shard 7 is left out",
         "counters: 4; added to 2 of them, +3 in all; 1 unchanged, 1 not imported",
-        "left out: 1 entity that the other application does not count either",
+        "left out: 1, see above",
     ]
 
 

@@ -9,16 +9,14 @@ import pytest
 
 from countersink import Client, Counter, RejectedError
 from countersink.testing import Service as InMemory
-from shared.config.settings import Settings
 from tests.http.service import Service, running
+from tests.world.series import ALL_KEPT
 
 Sent = tuple[str, str, bytes, Mapping[str, str]]
 KEY: Final = "Idempotency-Key"
 WHEN: Final = {"applied", "pending", "as_of", "updated_at"}
 VARIES: Final = WHEN | {"receipt", "detail", "reason", "title", "type", "shards", "generation"}
 """Fields whose values may differ: when an increment is applied, and how an error is worded, is not promised."""
-KEEPS: Final = Settings.read({"COUNTERSINK_WINDOWS": "=minute/10d,hour/40y,day/40y"}).windows
-"""More than the 10,000 periods that one answer may have."""
 REQUESTS: Final[list[Sent]] = [
     ("POST", "/v1/counters/a", b"", {}),
     ("POST", "/v1/counters/a?by=3", b"", {}),
@@ -87,7 +85,7 @@ REQUESTS: Final[list[Sent]] = [
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with running(tmp_path, windows=KEEPS) as service:
+    async with running(tmp_path, windows=ALL_KEPT) as service:
         yield service
 
 

@@ -4,9 +4,9 @@ from typing import Final
 
 from shared.config.lists import MOST_DAYS
 from shared.counters.series import SeriesRange
-from shared.model.buckets import DAY, Millis, Rule, Rules
+from shared.model.buckets import DAY, LENGTHS, Millis, Rule, Rules
 
-ALL_KEPT: Final[Rules] = (Rule("", tuple([(by, Millis(MOST_DAYS * DAY)) for by in ("day", "hour", "minute")])),)
+ALL_KEPT: Final[Rules] = (Rule("", tuple([(by, Millis(MOST_DAYS * DAY)) for by in LENGTHS])),)
 _LATER: Final = 2 * MOST_DAYS * DAY
 
 

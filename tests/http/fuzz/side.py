@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from shared.model.errors import StorageFullError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
+from tests.http.both_ways import plain
 from tests.http.fuzz.line import Line
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
@@ -47,12 +47,6 @@ KEYS: Final = (
     Key(id="few", sha256="", scopes=_ALL, rate=1e-3),
     Key(id="old", sha256="", scopes=_ALL, expires="2020-01-01T00:00:00Z"),
     Key(id="web", sha256="", scopes=("write",), prefixes=(PREFIX,), publishable=True, origins=(ORIGIN,)),
-)
-_VARIES: Final = (
-    (re.compile(rb"Date: [^\r]+"), b"Date: then"),
-    (re.compile(rb'(?<="as_of":")[^"]+'), b"then"),  # a slow client's next request begins a moment later on one way
-    (re.compile(rb'(?<=[".])[0-9a-z]{26}(?=[".])'), b"minted"),
-    (re.compile(rb"own-[0-9a-f]{32}(?=[^\"]*\.minted)"), b"own-signed"),  # the signature of ids that are minted
 )
 _ASK_ALL: Final = b"GET /v1/counters?max_age=0&limit=1000 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %b\r\n\r\n"
 
@@ -155,13 +149,6 @@ class Side:
             keyed += [(item["counter"], item["delta"], item["id"]) for item in data.get("keyed", ())]
             batches += [held.message.once] if held.message.once else []
         return State(dict(sums), dict(counts), sorted(keyed), sorted(batches), totals.seen, refused)
-
-
-def plain(seen: bytes) -> bytes:
-    """Without what is new in each answer."""
-    for pattern, text in _VARIES:
-        seen = pattern.sub(text, seen)
-    return seen
 
 
 def _refused() -> tuple[float, ...]:

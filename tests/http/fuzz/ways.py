@@ -10,8 +10,9 @@ from unittest.mock import patch
 
 from shared.config.settings import Settings
 from shared.http.front import LINGER, PATIENCE
+from tests.http.both_ways import plain
 from tests.http.fuzz.plan import AT_ONCE, Plan
-from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, Side, State, Told, plain
+from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, Side, State, Told
 from tests.interleavings.simulation.loop import VirtualLoop
 
 LAST: Final = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -95,3 +95,13 @@ async def test_a_unix_socket_is_a_url_too(tmp_path: Path) -> None:
 async def test_another_program_that_answers_is_named() -> None:
     async with scripted(says(200, {"hello": "world"})) as server:
         assert server.url in await said_by(server.url)
+
+
+def test_a_function_that_returns_no_key_is_named_and_nothing_is_sent() -> None:
+    def key() -> str:
+        return str(1 // 0)
+
+    with Client("http://127.0.0.1:9", key, patience=0) as client, pytest.raises(UnavailableError) as raised:
+        client.increment("a")
+    assert str(raised.value).startswith("there is no key for http://127.0.0.1:9: integer division")
+    assert not raised.value.maybe_accepted
