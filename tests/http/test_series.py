@@ -148,7 +148,7 @@ async def test_what_is_older_than_its_retention_is_not_shown(keeping: Service) -
 
 
 @pytest.mark.parametrize("when", ["0001-01-01T00:00:00%2B23:59", "1969-12-31T23:59:59.5Z", "9999-12-31t23:59:59z"])
-@pytest.mark.parametrize("by", [by for by, _ in RULES[0].kept])
+@pytest.mark.parametrize("by", sorted({by for rule in RULES for by, _ in rule.kept}))
 async def test_far_instants_are_fine(keeping: Service, when: str, by: str) -> None:
     for query in (f"from={when}", f"to={when}"):
         answer = await keeping.get(f"/v1/counters/page%3Aa/series?by={by}&{query}")
