@@ -225,7 +225,9 @@ def passing(parts: Parts, settings: Settings) -> AbstractAsyncContextManager[Let
 
 
 AT_ONCE: Final = 100
-"""Letters in one step, after which other requests have their turn."""
+"""Letters in one step at most, after which other requests have their turn."""
+STEP_WITHIN: Final = 0.5
+"""Seconds. After a faster step, the next one has twice as many letters; after a slower one, half as many."""
 MOST_LETTERS_SEEN: Final = 1_000
 """Letters of the broker that one page looks at. Most are left out where the store has them, too."""
 LONGEST: Final = 5.0
@@ -309,15 +311,21 @@ class OneAtATime:
         self, letters: LetterPass, wanted: LetterFilter, result: LettersReplayed | LettersDropped
     ) -> AsyncIterator[list[OpenedLetter]]:
         """The wanted letters, until the time is over."""
-        clock = self._tools.clock
-        ends = clock.monotonic() + LONGEST
-        async for chosen in letters.chosen(wanted, AT_ONCE):
-            if chosen:
-                yield chosen
-            if clock.monotonic() >= ends:
-                result.more = not wanted.seen_all()
-                return
-            await asyncio.sleep(0)
+        now = self._tools.clock.monotonic
+        ends, size = now() + LONGEST, 1
+        async for rest in letters.chosen(wanted, AT_ONCE):
+            chosen = rest
+            while True:
+                step, chosen, begun = chosen[:size], chosen[size:], now()
+                if step:
+                    yield step
+                    size = min(2 * size, AT_ONCE) if now() - begun < STEP_WITHIN else max(size // 2, 1)
+                if now() >= ends:
+                    result.more = bool(chosen) or not wanted.seen_all()
+                    return
+                await asyncio.sleep(0)
+                if not chosen:
+                    break
 
     @asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
@@ -328,7 +336,9 @@ class OneAtATime:
             async with self._turn, asyncio.timeout(LONGEST_CALL):
                 yield
         except TimeoutError:
-            raise TransientError("the store or the broker does not answer; nothing is lost: try again") from None
+            raise TransientError(
+                "the store or the broker is slow, or does not answer; nothing is lost: try again"
+            ) from None
         finally:
             self._callers -= 1
 

@@ -145,7 +145,9 @@ class Settings:
     )
     shards: int = _setting(1, whole(1, MOST_SHARDS), "number of shards of a new counter")
     max_shards: int = _setting(
-        100, whole(1, MOST_SHARDS), "largest number of shards that a counter grows to, or can be given"
+        100,
+        whole(1, MOST_SHARDS),
+        "largest number of shards that a counter grows to under load, or can be given; a total beyond 2^62 takes more",
     )
     shard_writes: float = _setting(
         1.0,

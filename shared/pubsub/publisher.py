@@ -103,7 +103,7 @@ def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
         PUBLISHED: str(delivery.published),
         TOPIC: _short(topic),
     }
-    theirs = {key: value for key, value in delivery.message.attributes.items() if key not in ours}
+    theirs = {key: value for key, value in delivery.message.attributes.items() if key not in {*ours, CUT}}
     whole = Message(delivery.message.data, theirs | ours)
     if len(whole.attributes) <= MOST_ATTRIBUTES and to_wire(whole).ByteSize() + _FRAME <= MOST_BYTES_PUBLISHED:
         return whole
@@ -126,7 +126,7 @@ def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
     if its_topic != _short(topic):
         flaw = f"it was published to another topic: {its_topic}"
     elif cut != str(len(message.data)):
-        flaw = f"only {len(message.data)} of {cut} bytes fitted with the reason"
+        flaw = f"only {len(message.data)} of {cut} bytes fitted here; the store may have all, as another letter"
     delivery = Delivery(ack_id, Message(message.data, attributes), its_id, BrokerMillis(int(its_time)))
     return Letter(delivery, reason, flaw)
 

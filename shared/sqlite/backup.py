@@ -28,7 +28,9 @@ def copy(source: Path, target: Path) -> Copied:
     was accepted before it began.
     """
     if not source.exists():
-        raise SettingsError(f"{source} does not exist, so there is nothing to copy")
+        raise SettingsError(
+            f"{source} does not exist, so there is nothing to copy: name the folder of the service with --data"
+        )
     if not target.parent.is_dir():
         raise SettingsError(f"the folder {target.parent} does not exist: make it first, or choose another one")
     try:

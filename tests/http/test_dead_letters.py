@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 import pytest
 
 from flusher.dead_letters import desk
+from flusher.dead_letters.letters import OpenedLetter
 from shared.model.dead_letters import MOST_SUMS_SHOWN
 from shared.model.errors import TransientError
 from shared.model.words import Envelope, Increment, Message
@@ -194,11 +196,34 @@ async def test_what_is_dropped_is_in_no_total_any_more(service: Service, tmp_pat
 async def test_a_replay_ends_in_time_and_says_that_there_is_more(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bury(service, tmp_path, *map(poison, range(250)))
-    monkeypatch.setattr(desk, "LONGEST", 0.0)
-    counted = [(await replay(service, all=True))["counted"] for _ in range(3)]
-    assert counted == [100, 100, 50]
-    assert (await replay(service, all=True))["more"] is False
+    await bury(service, tmp_path, *map(poison, range(10)))
+    ids = [one["id"] for one in await letters(service)]
+    with monkeypatch.context() as patch:
+        patch.setattr(desk, "LONGEST", 0.0)
+        steps = [await replay(service, **wanted) for wanted in ({"all": True}, {"ids": ids[1:]})]
+        assert [(step["counted"], step["more"]) for step in steps] == [(1, True), (1, True)]
+        gone = await drop(service, *ids)
+        assert (len(gone["dropped"]), gone["more"]) == (1, True)
+    rest = await replay(service, all=True)
+    assert (rest["counted"], rest["more"]) == (7, False)
+
+
+async def test_a_step_has_as_many_letters_as_are_fast(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, *map(poison, range(20)))
+    sizes: list[int] = []
+    run = desk.Replay.run
+
+    async def noted(self: desk.Replay, opened: Sequence[OpenedLetter], patience: float) -> list[desk.ReplayOutcome]:
+        sizes.append(len(opened))
+        monkeypatch.setattr(desk, "STEP_WITHIN", 0.0 if len(opened) == 4 else 600.0)
+        return await run(self, opened, patience)
+
+    monkeypatch.setattr(desk, "LONGEST", 600.0)
+    monkeypatch.setattr(desk.Replay, "run", noted)
+    assert (await replay(service, all=True))["counted"] == 20
+    assert sizes == [1, 2, 4, 2, 4, 2, 4, 1]
 
 
 async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
