@@ -313,18 +313,18 @@ class OneAtATime:
         """The wanted letters, until the time is over."""
         now = self._tools.clock.monotonic
         ends, size = now() + LONGEST, 1
-        async for rest in letters.chosen(wanted, AT_ONCE):
-            chosen = rest
+        async for batch in letters.chosen(wanted, AT_ONCE):
+            rest = batch
             while True:
-                step, chosen, begun = chosen[:size], chosen[size:], now()
+                step, rest, begun = rest[:size], rest[size:], now()
                 if step:
                     yield step
                     size = min(2 * size, AT_ONCE) if now() - begun < STEP_WITHIN else max(size // 2, 1)
                 if now() >= ends:
-                    result.more = bool(chosen) or not wanted.seen_all()
+                    result.more = bool(rest) or not wanted.seen_all()
                     return
                 await asyncio.sleep(0)
-                if not chosen:
+                if not rest:
                     break
 
     @asynccontextmanager
