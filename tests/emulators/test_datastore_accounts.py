@@ -19,7 +19,7 @@ from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Co
 from shared.datastore.client import LAG_EMULATED, DatastoreClient, Found
 from shared.datastore.keys import COUNT, KEY, name_of, query_of
 from shared.datastore.store import DatastoreStore
-from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, TimeBucket
+from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, Rule, TimeBucket
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
 from shared.model.receipts import Tally, key_of_envelope, notes_of_change, notes_of_commit
 from shared.model.words import Commit, Envelope, Guard, Receipt, ShardAdd
@@ -31,7 +31,7 @@ from tests.emulators.datastore_fixtures import Datastore, audited, insist
 from tests.world.memory.exact_overlay import ExactOverlay
 from tests.world.series import ALL_KEPT
 
-HOURS_AND_DAYS = (ALL_KEPT[0]._replace(kept=ALL_KEPT[0].kept[:2]),)
+HOURS_AND_DAYS = (Rule("", tuple([one for one in ALL_KEPT[0].kept if one[0] != "minute"])),)
 
 
 async def judged(store: DatastoreStore, horizon: float = 1.0) -> dict[str, Verdict]:
