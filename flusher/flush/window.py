@@ -243,8 +243,9 @@ class Window:
         return envelope.in_place_of(self.attempts[key], self.dead[key])
 
     def _proved(self, left: Envelope) -> bool:
-        """Whether receipts prove that what is left of an envelope was not applied. Then its age does not matter. A dead
-        receipt without a body proves this for a second use only. Any other is of a message that came too late.
+        """Whether receipts prove that the rest of an envelope was not applied. If they do, its age does not matter. Any
+        dead receipt proves this of a second use. Of a first use, only one with a body does: without one, the message
+        came too late.
         """
         if left.second:
             return left.key in self.dead

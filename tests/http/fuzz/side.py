@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from shared.model.errors import StorageFullError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
-from tests.http.both_ways import plain
+from tests.http.both_ways import Varying, plain
 from tests.http.fuzz.line import Line
 from tests.interleavings.simulation.loop import VirtualLoop
 from tests.interleavings.simulation.system import LoopClock
@@ -48,6 +49,8 @@ KEYS: Final = (
     Key(id="old", sha256="", scopes=_ALL, expires="2020-01-01T00:00:00Z"),
     Key(id="web", sha256="", scopes=("write",), prefixes=(PREFIX,), publishable=True, origins=(ORIGIN,)),
 )
+SIGNED: Final[Varying] = (re.compile(rb"own-[0-9a-f]{32}(?=[^\"]*\.minted)"), b"own-signed")
+"""The signature of ids that are minted."""
 _ASK_ALL: Final = b"GET /v1/counters?max_age=0&limit=1000 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %b\r\n\r\n"
 
 
@@ -125,7 +128,7 @@ class Side:
         async with self.connected() as line:
             line.send(data)
             await asyncio.sleep(SETTLED)
-            return Told(plain(line.seen), not line.is_closing())
+            return Told(plain(line.seen, SIGNED), not line.is_closing())
 
     def handled(self) -> int:
         """Requests that did not take the fast path."""

@@ -12,7 +12,7 @@ from shared.config.settings import Settings
 from shared.http.front import LINGER, PATIENCE
 from tests.http.both_ways import plain
 from tests.http.fuzz.plan import AT_ONCE, Plan
-from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, Side, State, Told
+from tests.http.fuzz.side import BODY_TIMEOUT, MAX_BODY, SETTLED, SIGNED, Side, State, Told
 from tests.interleavings.simulation.loop import VirtualLoop
 
 LAST: Final = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -97,7 +97,7 @@ async def _in_pieces(side: Side, plan: Plan) -> Told:
         if is_open and not plan.ends:
             line.send(LAST)
             await asyncio.sleep(SETTLED)
-        return Told(plain(line.seen), is_open)
+        return Told(plain(line.seen, SIGNED), is_open)
 
 
 async def _apart(side: Side, plan: Plan) -> Told:

@@ -108,7 +108,7 @@ async def test_another_programs_file_keeps_every_byte(tmp_path: Path, version: i
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("text", r"not a database\. Was the file overwritten .* put a backup in its place. Or name another folder"),
+        ("text", r"not a database\. Was the file overwritten .* put a backup in its place\. Or name another folder"),
         ("text/data/countersink.db", r"can't make the folder .*/text/data: "),
         ("", r"can't use .* as the database: .* Choose a folder on a local disk"),
     ],
